@@ -284,6 +284,23 @@ def test_a_deadline_beyond_all_times_is_none(seconds: float, together: Together)
     assert together(side, timeout=seconds) == (4, 5)
 
 
+def test_what_cannot_be_given() -> None:
+    async def side(client: rpc.Client) -> Any:
+        with pytest.raises(rpc.WrongArguments, match="'a' is given twice"):
+            await client.add(1, a=2)
+        for wrong in ("x", None, True):
+            with pytest.raises(TypeError, match="nbytes is a whole number"):
+                client.explain(wrong)  # type: ignore[arg-type]
+        return await client.add(1)
+
+    async def serve_a_class() -> None:
+        await rpc.serve(Sample, "127.0.0.1:0")
+
+    assert asyncio.run(live(Sample(), side, {}, {})) == 4
+    with pytest.raises(TypeError, match=r"give an object of Sample: rpc\.serve\(Sample\(\)"):
+        asyncio.run(serve_a_class())
+
+
 def test_a_server_closes_in_a_number_of_seconds() -> None:
     async def side(client: rpc.Client) -> Any:
         server = client.__dict__["server"]

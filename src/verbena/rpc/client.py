@@ -15,7 +15,7 @@ from typing import Any, Self, TypedDict, cast
 
 import msgspec
 
-from verbena.cm.arguments import CONNECT_SECONDS, check_seconds
+from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, check_whole
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
 from verbena.peers.transport import Dialing, dial
 from verbena.peers.wire import CALLS, Hello
@@ -198,7 +198,7 @@ class CallStream:
         except TimeoutError:
             self.cancel()
             raise self._client._calls._too_late(
-                self._method, "the server was told to stop"
+                self._method, "the server is asked to stop"
             ) from None
 
     async def __aenter__(self) -> Self:
@@ -296,7 +296,11 @@ class Client:
         return other
 
     def explain(self, nbytes: int) -> str:
-        """Say how a request with so many bytes of arguments travels, and why."""
+        """Say how a request with so many bytes of arguments travels, and why.
+
+        Raises TypeError and ValueError for what is no number of bytes.
+        """
+        check_whole("nbytes", nbytes, 0, (1 << 63) - 1)
         calls = self._calls
         return explain_strategy(
             calls.plan,

@@ -293,7 +293,7 @@ class ClientCalls:
                 timer.cancel()
         if not pending.done and pending.error is None:
             self.give_up(pending)
-            raise self._too_late(pending.method, "the server was told to stop")
+            raise self._too_late(pending.method, "the server is asked to stop")
 
     def _too_late(self, method: RemoteMethod, so: str) -> DeadlinePassed:
         return DeadlinePassed(f"{method.name} at {self.link.about}: the deadline has passed; {so}")

@@ -102,6 +102,9 @@ class RpcServer:
     def _made_tables(self) -> dict[str, list[ServiceMethod]]:
         names = ["msgpack", *(["pickle"] if self._options.get("pickle") else [])]
         kind = type(self._target)
+        if isinstance(self._target, type):
+            name = self._target.__name__
+            raise TypeError(f"{name} is a class: give an object of {name}: rpc.serve({name}(), …)")
         return {
             name: list(methods_of(kind, self._target, codec_named(name)).values()) for name in names
         }
