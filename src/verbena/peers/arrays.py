@@ -138,7 +138,8 @@ class RemoteArray:
     async def get(self, into: Any = None) -> NDArray[Any]:
         """Read it into ``into``, an array of its dtype or bytes, and return that.
 
-        ``into`` is a new array by default. Raises PeerError, TypeError when dtypes differ, and
+        ``into`` is a new array by default. If this is cancelled, the READ goes on and may write
+        ``into`` until a later request of the connection has ended. Raises PeerError, TypeError when dtypes differ, and
         ValueError when sizes do.
         """
         session = self._used()
@@ -151,7 +152,8 @@ class RemoteArray:
     async def put(self, local: Any) -> None:
         """Write ``local`` into it: an array of its dtype, or bytes.
 
-        When this returns, the peer's device has the bytes. Raises PeerError, TypeError when dtypes
+        When this returns, the peer's device has the bytes. If it is cancelled, the WRITE goes on
+        and may read ``local`` until a later request of the connection has ended. Raises PeerError, TypeError when dtypes
         differ, and ValueError when sizes do.
         """
         session = self._used()
