@@ -251,7 +251,7 @@ def test_a_server_that_sends_back_what_it_gets() -> None:
             writer.write(data)
         writer.close()
 
-    with pytest.raises(PeerError, match="127.0.0.1:[0-9]+ sends back what it gets"):
+    with pytest.raises(PeerError, match=r"127\.0\.0\.1:[0-9]+ sends back what it gets"):
         asyncio.run(attempt_at(mirror))
 
 
@@ -261,7 +261,7 @@ def test_a_server_that_closes_at_once(reads: int) -> None:
         await reader.read(reads)
         writer.close()
 
-    with pytest.raises(ConnectionError, match="127.0.0.1:[0-9]+ closed the socket"):
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:[0-9]+ closed the socket"):
         asyncio.run(attempt_at(close))
 
 

@@ -139,8 +139,8 @@ class RemoteArray:
         """Read it into ``into``, an array of its dtype or bytes, and return that.
 
         ``into`` is a new array by default. If this is cancelled, the READ goes on and may write
-        ``into`` until a later request of the connection has ended. Raises PeerError, TypeError when dtypes differ, and
-        ValueError when sizes do.
+        ``into`` until a later request of the connection has ended. Raises PeerError, TypeError
+        when dtypes differ, and ValueError when sizes do.
         """
         session = self._used()
         if into is None:
@@ -153,8 +153,8 @@ class RemoteArray:
         """Write ``local`` into it: an array of its dtype, or bytes.
 
         When this returns, the peer's device has the bytes. If it is cancelled, the WRITE goes on
-        and may read ``local`` until a later request of the connection has ended. Raises PeerError, TypeError when dtypes
-        differ, and ValueError when sizes do.
+        and may read ``local`` until a later request of the connection has ended. Raises
+        PeerError, TypeError when dtypes differ, and ValueError when sizes do.
         """
         session = self._used()
         if not self.writable:
