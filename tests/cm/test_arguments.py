@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -93,9 +94,12 @@ def test_what_listen_refuses(listen: Callable[..., Any]) -> None:
     [
         ("private_data", "hello", TypeError, "private_data must be bytes, not str; encode it"),
         ("private_data", 3, TypeError, "private_data must be bytes, not int"),
-        ("timeout", "3", TypeError, "timeout must be seconds or None, not str"),
-        ("timeout", float("inf"), ValueError, "timeout must be seconds or None, and is inf"),
-        ("timeout", float("nan"), ValueError, "timeout must be seconds or None, and is nan"),
+        ("timeout", "3", TypeError, "timeout is a number of seconds, .* or None, and not '3'"),
+        ("timeout", True, TypeError, "timeout is a number of seconds, .* and not True"),
+        ("timeout", float("inf"), ValueError, "timeout is .* more than 0, or None, and not inf"),
+        ("timeout", float("nan"), ValueError, "timeout is .* more than 0, or None, and not nan"),
+        ("timeout", 0, ValueError, "timeout is .* more than 0, or None, and not 0"),
+        ("timeout", -1, ValueError, "timeout is .* more than 0, or None, and not -1"),
         ("private_data", bytes(181), ValueError, "private_data has 181 bytes, and the message"),
         ("pd", "x", TypeError, "pd must be a PD or None, not str"),
         ("cap", 5, TypeError, "cap must be a QPCap or None, not int"),
@@ -113,6 +117,46 @@ def test_a_wrong_value(
 ) -> None:
     with pytest.raises(error, match=sentence):
         opener("127.0.0.1", 7174, **{option: value})
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300])
+def test_a_time_beyond_all_others_is_no_limit(seconds: float) -> None:
+    async def main() -> None:
+        async with cm.listen(0, "127.0.0.1") as listener:
+            accepting = asyncio.create_task(listener.get_request(seconds))
+            connecting = asyncio.ensure_future(call(listener.port))
+            async with await (await accepting).accept(timeout=seconds) as conn:
+                (await connecting).close()
+                await conn.wait_closed(seconds)
+
+    async def call(port: int) -> cm.Connection:
+        return await cm.connect("127.0.0.1", port, timeout=seconds)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300])
+def test_a_time_beyond_all_others_in_a_thread(seconds: float) -> None:
+    with sync.listen(0, "127.0.0.1") as listener:
+        port = listener.port
+        serving = threading.Thread(target=lambda: listener.get_request(seconds).accept().close())
+        serving.start()
+        with sync.connect("127.0.0.1", port, timeout=seconds) as conn:
+            conn.wait_closed(seconds)
+        serving.join()
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1, "x"])
+def test_waits_for_requests_check_their_timeouts(wrong: Any) -> None:
+    async def main() -> None:
+        async with cm.listen(0, "127.0.0.1") as listener:
+            await listener.get_request(wrong)
+
+    refused = pytest.raises((TypeError, ValueError), match="timeout is a number of seconds")
+    with refused, sync.listen(0, "127.0.0.1") as listener:
+        listener.get_request(wrong)
+    with refused:
+        asyncio.run(main())
 
 
 REJECTS = [cm.ConnectionRequest.reject, sync.SyncRequest.reject]
@@ -134,6 +178,9 @@ def test_hosts_that_are_no_text(opener: Callable[..., Any]) -> None:
         opener(None, 7174)
     with pytest.raises(TypeError, match="host must be a str, not bytes; decode it"):
         opener(b"127.0.0.1", 7174)
+    for wrong in ("", "127.0.0.1\0"):
+        with pytest.raises(ValueError, match="host is the name or the address of a host, and not"):
+            opener(wrong, 7174)
 
 
 @pytest.mark.parametrize("join", [cm.join, sync.join])

@@ -233,6 +233,17 @@ def is_outcome(block: Block) -> bool:
     return block.kind == "text" and not block.first.startswith("$ ")
 
 
+@pytest.mark.timeout(300)
+def test_what_starts_processes_runs_as_a_program(reader: Reader) -> None:
+    """A reader may save it, too: processes that it starts import it again."""
+    found = [block for block in runnable("docs/dask.md") if "LocalCluster(" in block.text]
+    assert found
+    for block in found:
+        (reader.folder / "program.py").write_text(block.text + "\n")
+        output = reader.shell(f"{shlex.quote(sys.executable)} program.py", block)
+        assert "[3. 3. 3.]" in output
+
+
 def test_an_outcome_stands_behind_its_block_or_among_the_errors() -> None:
     """README's error is one of those that the page of errors shows, word for word."""
     known = {normal(each.text) for each in blocks("docs/errors.md")}

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,7 +42,7 @@ def test_an_unknown_option(opener: Callable[..., Any], option: str) -> None:
 
 
 def test_a_timeout_is_seconds() -> None:
-    with pytest.raises(TypeError, match="timeout must be seconds or None, not str"):
+    with pytest.raises(TypeError, match=r"timeout is a number of seconds, .* and not '3'"):
         rpc.connect("127.0.0.1:7174", timeout="3")  # type: ignore[arg-type]
 
 
@@ -48,6 +51,83 @@ def test_a_timeout_is_seconds() -> None:
 def test_a_connection_needs_time(connect: Callable[..., Any], timeout: float) -> None:
     with pytest.raises(ValueError, match=f"timeout is .* more than 0, or None, and not {timeout}"):
         connect("127.0.0.1:7174", timeout=timeout)
+
+
+@pytest.mark.parametrize("via", ["cm", "socket"])
+@pytest.mark.parametrize("seconds", [1e10, 1e300])
+def test_a_time_beyond_all_others_is_no_limit(via: str, seconds: float) -> None:
+    async def main() -> str:
+        async with verbena.listen("127.0.0.1:0", via=via) as listener:
+            accepting = asyncio.create_task(listener.accept())
+            address = f"127.0.0.1:{listener.port}"
+            connecting = verbena.connect(address, via=via, timeout=seconds)
+            async with connecting as conn, await accepting:
+                return str(conn.closed)
+
+    assert asyncio.run(main()) == "None"
+
+
+@contextmanager
+def blocking_pair(
+    listener: sync.SyncPeerListener,
+) -> Iterator[tuple[sync.SyncPeerConnection, sync.SyncPeerConnection]]:
+    """Both sides of a connection."""
+    with ThreadPoolExecutor(1) as thread:
+        accepting = thread.submit(listener.accept, 20)
+        with sync.connect(f"127.0.0.1:{listener.port}") as conn, accepting.result() as peer:
+            yield conn, peer
+
+
+WRONG_TIMES = [-1, float("nan"), float("inf"), "x", True]
+
+
+@pytest.mark.parametrize("wrong", WRONG_TIMES)
+def test_calls_that_block_check_their_timeouts(wrong: Any) -> None:
+    """They do it before there is a coroutine, which nobody would await (and that is an error)."""
+    expected = pytest.raises((TypeError, ValueError), match="timeout is a number of seconds")
+    with sync.listen("127.0.0.1:0") as listener:
+        with expected:
+            listener.accept(wrong)
+        with blocking_pair(listener) as (conn, peer):
+            for call in (conn.recv, conn.wait_closed):
+                with expected:
+                    call(timeout=wrong)
+            with expected:
+                conn.send(b"x", wrong)
+            with expected, conn.borrow(wrong):
+                pass
+            peer.send(b"y")
+            assert conn.recv(1e300) == b"y"
+    gc.collect()
+
+
+def test_calls_that_block_say_what_has_not_happened() -> None:
+    with sync.listen("127.0.0.1:0") as listener:
+        with pytest.raises(TimeoutError, match=r"no peer connected within 0\.01 s"):
+            listener.accept(0.01)
+        with blocking_pair(listener) as (conn, peer):
+            with pytest.raises(TimeoutError, match="no message came within 0 s"):
+                conn.recv(0)
+            late = pytest.raises(TimeoutError, match=r"no message came within 0\.01 s")
+            with late, conn.borrow(0.01):
+                pass
+            with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
+                peer.wait_closed(0.01)
+
+
+def test_a_connection_closes_in_a_number_of_seconds() -> None:
+    async def main() -> None:
+        async with verbena.listen("127.0.0.1:0") as listener:
+            accepting = asyncio.create_task(listener.accept())
+            async with verbena.connect(f"127.0.0.1:{listener.port}") as conn:
+                peer = await accepting
+                for wrong in (-1, float("nan"), "x", True):
+                    with pytest.raises((TypeError, ValueError), match="patience is a number"):
+                        await conn.close(wrong)  # type: ignore[arg-type]
+                assert conn.closed is None
+                await peer.close()
+
+    asyncio.run(main())
 
 
 def test_slots_are_numbers() -> None:
@@ -154,6 +234,53 @@ def test_a_server_that_says_nothing() -> None:
             return asyncio.get_running_loop().time() - before
 
     assert asyncio.run(main()) < 5
+
+
+async def attempt_at(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> None:
+    """Connect to a server that is no listener."""
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as stranger:
+        port = stranger.sockets[0].getsockname()[1]
+        await verbena.connect(f"127.0.0.1:{port}", via="socket", timeout=5)
+
+
+def test_a_server_that_sends_back_what_it_gets() -> None:
+    async def mirror(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1000):
+            writer.write(data)
+        writer.close()
+
+    with pytest.raises(PeerError, match=r"127\.0\.0\.1:[0-9]+ sends back what it gets"):
+        asyncio.run(attempt_at(mirror))
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_server_that_closes_at_once(reads: int) -> None:
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(reads)
+        writer.close()
+
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:[0-9]+ closed the socket"):
+        asyncio.run(attempt_at(close))
+
+
+@pytest.mark.parametrize("host", ["nohost.invalid", "a" * 300])
+def test_a_host_without_an_address(host: str) -> None:
+    async def main() -> None:
+        await verbena.connect(f"{host}:7174", via="socket")
+
+    with pytest.raises(OSError, match=f"{host}: .*: check the host's name"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("connect", [verbena.connect, rpc.connect])
+def test_tls_is_a_context(connect: Callable[..., Any]) -> None:
+    async def main() -> None:
+        await connect("127.0.0.1:7174", tls=1)
+
+    with pytest.raises(TypeError, match="tls"):
+        asyncio.run(main())
 
 
 def test_a_client_that_says_nothing_leaves_no_traceback(capfd: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import array as arrays
 import asyncio
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,36 @@ def test_atomics(together: Together) -> None:
     mine, got = together(owner([-1, 2]), use)
     assert got == [2, 7, -2, 40, -1]
     assert mine.tolist() == [3, 40]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int32, np.int8, np.uint8])
+def test_atomics_take_integers_of_numpy(kind: Callable[[int], Any], together: Together) -> None:
+    async def use(conn: PeerConnection) -> list[int]:
+        remote = await remote_of(conn)
+        return [
+            await remote[0].fetch_add(kind(4)),
+            await remote[1].compare_swap(kind(2), kind(7)),
+        ]
+
+    mine, got = together(owner([-1, 2]), use)
+    assert got == [-1, 2]
+    assert mine.tolist() == [3, 7]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8])
+def test_atomics_take_negative_integers_of_numpy(
+    kind: Callable[[int], Any], together: Together
+) -> None:
+    async def use(conn: PeerConnection) -> list[int]:
+        remote = await remote_of(conn)
+        return [
+            await remote[0].compare_swap(kind(-1), kind(-5)),
+            await remote[0].fetch_add(kind(-2)),
+        ]
+
+    mine, got = together(owner([-1]), use)
+    assert got == [-1, -5]
+    assert mine.tolist() == [-7]
 
 
 def test_what_arrays_refuse(together: Together) -> None:

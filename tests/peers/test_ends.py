@@ -379,6 +379,10 @@ def test_tls(tmp_path: Path) -> None:
         asyncio.run(both(ssl.create_default_context()))
     with pytest.raises(OSError, match="TLS"):
         asyncio.run(both(None))
+    there.load_verify_locations(cert)
+    there.verify_mode = ssl.CERT_REQUIRED
+    with pytest.raises(OSError, match="a certificate of this side"):
+        asyncio.run(both(here))
     with pytest.raises(ValueError, match="via='cm'"):
         asyncio.run(calling(lambda conn: conn.wait_closed(), "h:1", via="cm", tls=here))
 

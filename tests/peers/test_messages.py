@@ -22,6 +22,36 @@ def content(size: int) -> bytes:
     return np.random.default_rng(size).bytes(size)
 
 
+def test_a_receive_is_a_coroutine(together: Together) -> None:
+    """A task may run it; one that is cancelled, closed or never used takes no message."""
+
+    async def use(conn: PeerConnection) -> list[bytes]:
+        cancelled = asyncio.create_task(conn.recv())
+        at_once = asyncio.create_task(conn.recv())
+        at_once.cancel()
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, at_once, return_exceptions=True)
+        assert cancelled.cancelled()
+        assert at_once.cancelled()
+        unused = conn.recv()
+        unused.close()
+        del unused
+        await conn.send(b"go")
+        receiving = asyncio.create_task(conn.recv())
+        async with asyncio.TaskGroup() as group:
+            second = group.create_task(conn.recv())
+        async with conn.recv() as view:
+            return [await receiving, second.result(), bytes(view), await conn.recv()]
+
+    async def give(conn: PeerConnection) -> None:
+        assert await conn.recv() == b"go"
+        for number in range(4):
+            await conn.send(bytes([number]))
+
+    assert together(give, use)[1] == [bytes([number]) for number in range(4)]
+
+
 async def echo(conn: PeerConnection) -> Ended | None:
     async for message in conn:
         await conn.send(message)

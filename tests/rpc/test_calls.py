@@ -266,12 +266,50 @@ def test_pickle_only_if_the_server_accepts_it(together: Together) -> None:
 
 def test_a_deadline_is_a_number() -> None:
     async def side(client: rpc.Client) -> Any:
-        with pytest.raises(TypeError, match="within takes seconds or None, not str"):
+        with pytest.raises(TypeError, match="within is a number of seconds, 0 or more, or None"):
             client.within("3")  # type: ignore[arg-type]
         for wrong in (-1, -0.001, float("nan")):
             with pytest.raises(ValueError, match="0 or more, or None, and not"):
                 client.within(wrong)
         return await client.within(None).add(1)
+
+    assert asyncio.run(live(Sample(), side, {}, {})) == 4
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300, 10**400])
+def test_a_deadline_beyond_all_times_is_none(seconds: float, together: Together) -> None:
+    async def side(client: rpc.Client) -> Any:
+        return await client.within(seconds).add(1), await client.add(2)
+
+    assert together(side, timeout=seconds) == (4, 5)
+
+
+def test_what_cannot_be_given() -> None:
+    async def side(client: rpc.Client) -> Any:
+        with pytest.raises(rpc.WrongArguments, match="'a' is given twice"):
+            await client.add(1, a=2)
+        for wrong in ("x", None, True):
+            with pytest.raises(TypeError, match="nbytes is a whole number"):
+                client.explain(wrong)  # type: ignore[arg-type]
+        return await client.add(1)
+
+    async def serve_a_class() -> None:
+        await rpc.serve(Sample, "127.0.0.1:0")
+
+    assert asyncio.run(live(Sample(), side, {}, {})) == 4
+    with pytest.raises(TypeError, match=r"give an object of Sample: rpc\.serve\(Sample\(\)"):
+        asyncio.run(serve_a_class())
+
+
+def test_a_server_closes_in_a_number_of_seconds() -> None:
+    async def side(client: rpc.Client) -> Any:
+        server = client.__dict__["server"]
+        for wrong in (-1, float("nan")):
+            with pytest.raises(ValueError, match="grace is a number of seconds, 0 or more"):
+                await server.close(wrong)
+        with pytest.raises(TypeError, match="grace is a number of seconds"):
+            await server.close("x")
+        return await client.add(1)
 
     assert asyncio.run(live(Sample(), side, {}, {})) == 4
 

@@ -27,9 +27,9 @@ from .arguments import (
     MOST_BACKLOG,
     SIDR_REPLY_BYTES,
     check_group,
+    check_host,
     check_port,
     check_range,
-    check_text,
     keywords,
 )
 from .connection import (
@@ -229,7 +229,7 @@ def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> Openi
     A cancelled or failed attempt leaves nothing behind, and the peer is told. Raises
     ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
-    check_text("host", host)
+    check_host(host)
     check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: connect_to(manager_of_loop(opener), Connection, host, port, options))
@@ -251,7 +251,7 @@ def listen(
     """
     check_port(port)
     if host is not None:
-        check_text("host", host)
+        check_host(host)
     check_range("backlog", backlog, MOST_BACKLOG)
     return Opening(
         lambda: listen_at(manager_of_loop(open_device), Listener, host, port, backlog, datagram)
@@ -266,7 +266,7 @@ def resolve_datagram(
 
     Raises ConnectionManagerError.
     """
-    check_text("host", host)
+    check_host(host)
     check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: resolve_peer(manager_of_loop(opener), DatagramPeer, host, port, options))

@@ -27,6 +27,7 @@ __all__ = [
     "CONNECT_SECONDS",
     "DATAGRAM_BYTES",
     "MOST_BACKLOG",
+    "MOST_SECONDS",
     "REJECT_BYTES",
     "SIDR_REPLY_BYTES",
     "check_bytes",
@@ -36,8 +37,10 @@ __all__ = [
     "check_range",
     "check_seconds",
     "check_text",
+    "check_timeout",
     "check_whole",
     "keywords",
+    "limited",
 ]
 
 MOST_BACKLOG = 0x7FFFFFFF
@@ -45,6 +48,8 @@ MOST_BACKLOG = 0x7FFFFFFF
 # 12.6 and annex A11).
 CONNECT_BYTES, ACCEPT_BYTES, REJECT_BYTES = 92 - 36, 196, 148
 DATAGRAM_BYTES, SIDR_REPLY_BYTES = 216 - 36, 136
+MOST_SECONDS = 1e9
+"""A limit beyond these 31 years is as good as none, and event loops and messages can hold them."""
 CONNECT_SECONDS = 10.0  # for a whole connect, where the caller says nothing of a timeout
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,6 +94,7 @@ def check_seconds(
     *,
     may_be_0: bool = True,
     may_be_none: bool = False,
+    may_be_infinite: bool = True,
 ) -> None:
     """Raise TypeError or ValueError unless it is a number of seconds up to ``most``."""
     if value is None and may_be_none:
@@ -98,8 +104,19 @@ def check_seconds(
     takes += f"{', or None' if may_be_none else ''}, and not {value!r}"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(takes)
-    if not 0 <= value <= most or (value == 0 and not may_be_0):  # type: ignore[operator]
+    is_refused = (value == 0 and not may_be_0) or (value == math.inf and not may_be_infinite)
+    if is_refused or not 0 <= value <= most:  # type: ignore[operator]
         raise ValueError(takes)
+
+
+def check_timeout(timeout: object, *, may_be_0: bool = True) -> None:
+    """Raise TypeError or ValueError unless it is a timeout: seconds, or None for no limit."""
+    check_seconds("timeout", timeout, may_be_0=may_be_0, may_be_none=True, may_be_infinite=False)
+
+
+def limited(seconds: float | None) -> float | None:
+    """Return a time limit that event loops and messages can hold; None where there is none."""
+    return None if seconds is None else min(seconds, MOST_SECONDS)
 
 
 def check_text(name: str, value: object) -> None:
@@ -112,8 +129,8 @@ def check_text(name: str, value: object) -> None:
 def check_host(host: object) -> None:
     """Raise TypeError or ValueError unless it can be the name or the address of a host."""
     check_text("host", host)
-    if not host:
-        raise ValueError("host is the name or the address of a host, and not ''")
+    if not host or "\0" in str(host):
+        raise ValueError(f"host is the name or the address of a host, and not {host!r}")
 
 
 def check_group(group: object) -> None:
@@ -141,12 +158,17 @@ def check_bytes(private_data: object, most: int) -> None:
 
 
 def keywords(
-    known: type, most_private_data: int = ACCEPT_BYTES, **defaults: object
+    known: type,
+    most_private_data: int = ACCEPT_BYTES,
+    *,
+    timeout_may_be_0: bool = False,
+    **defaults: object,
 ) -> Callable[[F], F]:
     """Return a decorator for a function whose ``**options`` are those of the TypedDict ``known``.
 
     ``most_private_data`` is how many bytes the function's message has for the option of that name.
-    ``defaults`` are shown in the signature where they differ from the usual ones.
+    ``timeout_may_be_0`` is for options whose timeout is not of a connection. ``defaults`` are shown
+    in the signature where they differ from the usual ones.
     """
     defaults = _DEFAULTS | defaults
     hints = get_type_hints(known)
@@ -168,6 +190,8 @@ def keywords(
         @functools.wraps(function)
         def checked(*positional: Any, **options: Any) -> Any:
             _check_names(function.__name__, allowed, options)
+            if "timeout" in options:
+                check_timeout(options["timeout"], may_be_0=timeout_may_be_0)
             _check_values(options, hints, most_private_data)
             return function(*positional, **options)
 
@@ -194,17 +218,7 @@ def _check_values(
             check_range(name, value, most)
     if "private_data" in options:
         check_bytes(options["private_data"], most_private_data)
-    timeout = options.get("timeout")
-    if timeout is not None:
-        _check_seconds(timeout)
     for name, value in options.items():
         if name in hints and not fits(hints[name], value):
             kind = type(value).__name__
             raise TypeError(f"{name} must be {words(hints[name])}, not {kind}")
-
-
-def _check_seconds(timeout: object) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
-        raise TypeError(f"timeout must be seconds or None, not {type(timeout).__name__}")
-    if not math.isfinite(timeout):
-        raise ValueError(f"timeout must be seconds or None, and is {timeout}")

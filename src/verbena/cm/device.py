@@ -94,10 +94,11 @@ class WatchedDescriptor:
         self._loop = None
 
     def wait(self, seconds: float | None) -> None:
-        """Block until it is readable, or the seconds are over."""
+        """Block until it is readable, or the seconds or 24 days are over."""
         poll = select.poll()
         poll.register(self.descriptor, select.POLLIN)
-        poll.poll(None if seconds is None else max(seconds, 0.0) * 1000)
+        most = 0x7FFFFFFF  # milliseconds that poll() takes
+        poll.poll(None if seconds is None else min(max(seconds, 0.0) * 1000, most))
 
 
 class KernelDevice(WatchedDescriptor):

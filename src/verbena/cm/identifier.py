@@ -28,6 +28,7 @@ from verbena.subnet_process.client import control_fabric
 from verbena.verbs import PD, QP, QPState, QPType
 from verbena.verbs.here import place
 
+from .arguments import check_timeout, limited
 from .channel import Channel
 from .device import DeviceAnswer
 from .errors import (
@@ -45,6 +46,7 @@ from .queues import bring_to
 
 __all__ = ["Address", "Id", "PortSpace", "first_address"]
 
+_MOST_MILLISECONDS = 0x7FFFFFFF
 STEP_SECONDS = 2.0  # for an address or a route, where the caller has no limit; as rping's
 _CONSUMER_REJECT = 0  # the device puts the number of consumer reject
 _ATTRIBUTE_BYTES = 144
@@ -264,8 +266,13 @@ class Id:
         return await self._next(kinds, self.deadline(timeout))
 
     def deadline(self, timeout: float | None) -> float | None:
-        """Return when so many seconds are over, by the channel's clock."""
-        return None if timeout is None else self.channel.time() + timeout
+        """Return when so many seconds are over, by the channel's clock.
+
+        Raises TypeError and ValueError for what is no number of seconds.
+        """
+        check_timeout(timeout)
+        seconds = limited(timeout)
+        return None if seconds is None else self.channel.time() + seconds
 
     def left(self, deadline: float | None) -> float | None:
         """Return the seconds until a deadline. Raises ConnectTimeout if it has passed."""
@@ -340,6 +347,7 @@ class Id:
     ) -> None:
         """Find the interface and the device that lead to an address."""
         packed, own = sockaddr(destination), b"" if source is None else sockaddr(source)
+        deadline = self.deadline(timeout)
         self.command(
             UcmNumber.RESOLVE_ADDR,
             id=self.number,
@@ -349,12 +357,13 @@ class Id:
             source=own,
             destination=packed,
         )
-        await self.expect(RdmaEventKind.ADDR_RESOLVED, self.deadline(timeout))
+        await self.expect(RdmaEventKind.ADDR_RESOLVED, deadline)
 
     async def resolve_route(self, timeout: float | None = None) -> None:
         """Find the path to the address that was resolved."""
+        deadline = self.deadline(timeout)
         self.command(UcmNumber.RESOLVE_ROUTE, id=self.number, timeout_ms=_milliseconds(timeout))
-        await self.expect(RdmaEventKind.ROUTE_RESOLVED, self.deadline(timeout))
+        await self.expect(RdmaEventKind.ROUTE_RESOLVED, deadline)
 
     def addresses(self) -> IdAddresses:
         """Return both sides' addresses, and the GUID and the port of the device.
@@ -477,8 +486,9 @@ class Id:
 
 
 def _milliseconds(timeout: float | None) -> int:
+    """Return a time for a command, as much as that can hold (24 days)."""
     seconds = STEP_SECONDS if timeout is None else timeout
-    return max(1, math.ceil(seconds * 1000))
+    return max(1, math.ceil(min(seconds * 1000, _MOST_MILLISECONDS)))
 
 
 def _check_private_data(data: bytes) -> None:

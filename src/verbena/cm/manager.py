@@ -20,6 +20,7 @@ from verbena.verbs.here import place
 from verbena.verbs.library import load
 
 from .agent_device import open_agent_device
+from .arguments import limited
 from .channel import Channel, LoopChannel, ThreadChannel, block, time_here
 from .device import KERNEL_PATH, ConnectionManagerDevice, KernelDevice
 from .errors import ManagerAbsent
@@ -141,6 +142,7 @@ class Manager:
 
     def deadline(self, seconds: float | None) -> float | None:
         """Return when so many seconds are over, by the clock that its channel has or will have."""
+        seconds = limited(seconds)
         return None if seconds is None else time_here(self.is_async) + seconds
 
     async def enter(self, deadline: float | None = None) -> None:

@@ -19,9 +19,9 @@ from .arguments import (
     MOST_BACKLOG,
     SIDR_REPLY_BYTES,
     check_group,
+    check_host,
     check_port,
     check_range,
-    check_text,
     keywords,
 )
 from .channel import run_now
@@ -131,7 +131,7 @@ def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> SyncC
 
     Raises ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
-    check_text("host", host)
+    check_host(host)
     check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(connect_to(manager, SyncConnection, host, port, options))
@@ -153,7 +153,7 @@ def listen(
     """
     check_port(port)
     if host is not None:
-        check_text("host", host)
+        check_host(host)
     check_range("backlog", backlog, MOST_BACKLOG)
     manager = _manager(open_device)
     return run_now(listen_at(manager, SyncListener, host, port, backlog, datagram))
@@ -164,7 +164,7 @@ def resolve_datagram(
     host: str, port: int, **options: Unpack[ConnectionOptions]
 ) -> SyncDatagramPeer:
     """Ask a listener for datagrams for its queue pair. Raises ConnectionManagerError."""
-    check_text("host", host)
+    check_host(host)
     check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(resolve_peer(manager, SyncDatagramPeer, host, port, options))

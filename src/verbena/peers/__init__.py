@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import Any, Unpack
 
 from verbena.cm import Opening
-from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, keywords
+from verbena.cm.arguments import CONNECT_SECONDS, keywords
 
 from .arrays import Lending, RemoteArray
 from .connection import (
@@ -82,7 +82,6 @@ def connect(address: str, **options: Unpack[ConnectOptions]) -> ConnectingPeer:
     it disconnects at once. Raises ValueError, and OSError: ConnectionManagerError, VerbsError,
     PeerError.
     """
-    check_seconds("timeout", options.get("timeout"), may_be_0=False, may_be_none=True)
     return ConnectingPeer(address, options)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -137,8 +138,9 @@ class RemoteArray:
     async def get(self, into: Any = None) -> NDArray[Any]:
         """Read it into ``into``, an array of its dtype or bytes, and return that.
 
-        ``into`` is a new array by default. Raises PeerError, TypeError when dtypes differ, and
-        ValueError when sizes do.
+        ``into`` is a new array by default. If this is cancelled, the READ goes on and may write
+        ``into`` until a later request of the connection has ended. Raises PeerError, TypeError
+        when dtypes differ, and ValueError when sizes do.
         """
         session = self._used()
         if into is None:
@@ -150,8 +152,9 @@ class RemoteArray:
     async def put(self, local: Any) -> None:
         """Write ``local`` into it: an array of its dtype, or bytes.
 
-        When this returns, the peer's device has the bytes. Raises PeerError, TypeError when dtypes
-        differ, and ValueError when sizes do.
+        When this returns, the peer's device has the bytes. If it is cancelled, the WRITE goes on
+        and may read ``local`` until a later request of the connection has ended. Raises
+        PeerError, TypeError when dtypes differ, and ValueError when sizes do.
         """
         session = self._used()
         if not self.writable:
@@ -165,9 +168,9 @@ class RemoteArray:
 
         Raises PeerError, TypeError, and ValueError for a number that has more than 64 bits.
         """
-        _check_word("value", value)
+        word = _word("value", value)
         return await self._atomic(
-            lambda aqp, result: aqp.fetch_add(result, self._addr, self._rkey, value & (1 << 64) - 1)
+            lambda aqp, result: aqp.fetch_add(result, self._addr, self._rkey, word)
         )
 
     async def compare_swap(self, expected: int, new: int) -> int:
@@ -175,13 +178,9 @@ class RemoteArray:
 
         Raises as ``fetch_add``.
         """
-        _check_word("expected", expected)
-        _check_word("new", new)
-        mask = (1 << 64) - 1
+        words = _word("expected", expected), _word("new", new)
         return await self._atomic(
-            lambda aqp, result: aqp.compare_swap(
-                result, self._addr, self._rkey, expected & mask, new & mask
-            )
+            lambda aqp, result: aqp.compare_swap(result, self._addr, self._rkey, *words)
         )
 
     def _used(self) -> Session:
@@ -243,12 +242,20 @@ def _nothing() -> None:
     """Nothing has to be done at the end of an atomic."""
 
 
-def _check_word(name: str, value: object) -> None:
-    """Raise TypeError or ValueError unless it is a number of 64 bits, signed or not."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} is a whole number, and not {value!r}")
-    if not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"{name} is {value}, and an atomic is of 64 bits: -2**63 to 2**64 - 1")
+def _word(name: str, value: Any) -> int:
+    """Return a number of 64 bits, signed or not, as one without a sign.
+
+    It may be of any integer type, as those of NumPy. Raises TypeError and ValueError.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, and not {value!r}") from None
+    if not -(1 << 63) <= number < 1 << 64:
+        raise ValueError(f"{name} is {number}, and an atomic is of 64 bits: -2**63 to 2**64 - 1")
+    return number % (1 << 64)
 
 
 def region_sge(region: MR, offset: int, length: int) -> Any:

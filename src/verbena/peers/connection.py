@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 import ssl
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -21,7 +21,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import CONNECT_SECONDS, check_port
+from verbena.cm.arguments import CONNECT_SECONDS, check_port, check_seconds, limited
 from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
@@ -96,12 +96,35 @@ class ConnectOptions(PeerOptions, total=False):
     timeout: float | None
 
 
-class Receiving:
-    """The next message: ``await`` gives its bytes, ``async with`` lends its memory."""
+class Receiving(Coroutine[Any, Any, bytes]):
+    """The next message: ``await`` gives its bytes, ``async with`` lends its memory.
+
+    It is also a coroutine, since ``asyncio.create_task`` requires one. One that nobody uses takes
+    no message.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._loan: AbstractContextManager[memoryview] | None = None
+        self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
+
+    def send(self, value: Any) -> Any:
+        """Take the next step, as a task does."""
+        return self._steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Take the next step with an exception, as a cancelled task does."""
+        return self._steps().throw(*error)
+
+    def close(self) -> None:
+        """End a wait that was begun; the message is the next one's."""
+        if self._stepped is not None:
+            self._stepped.close()
+
+    def _steps(self) -> Coroutine[Any, Any, bytes]:
+        if self._stepped is None:
+            self._stepped = self._bytes()
+        return self._stepped
 
     async def _bytes(self) -> bytes:
         message = await self._session.receive()
@@ -312,11 +335,12 @@ class PeerConnection:
         """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
 
         Raises PeerError if the peer does not have all of it then; its ``recv`` says so as well,
-        after what it has.
+        after what it has. Raises TypeError and ValueError for what is no number of seconds.
         """
+        check_seconds("patience", patience)
         left, session = 0, self._session
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(limited(patience)):
                 await session.close()
         except TimeoutError:
             left = session.unfetched
@@ -361,7 +385,8 @@ def parse_address(address: str | int) -> tuple[str | None, int]:
     if not isinstance(address, str):
         raise TypeError(f'{address!r} is not an address: "host:7174", ":7174", or a port to listen')
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+    is_host = "\0" not in host and (":" not in host or host.startswith("["))
+    if not colon or not port.isdigit() or not is_host:
         raise ValueError(f'{address!r} is not an address: "host:7174", "[::1]:7174" or ":7174"')
     check_port(int(port))
     return host.strip("[]") or None, int(port)
@@ -460,16 +485,18 @@ async def connect_peer(address: str, options: ConnectOptions) -> PeerConnection:
     if host is None:
         raise ValueError(f'{address!r} has no host: "localhost:{port}"')
     via, tls = check_way(options)
-    seconds = options.get("timeout", CONNECT_SECONDS)
+    seconds = limited(options.get("timeout", CONNECT_SECONDS))
     to = Dialing(host, port, via, tls, options.get("device"), seconds)
     return await Caller(to, options).connect()
 
 
 def check_way(options: PeerOptions) -> tuple[str | None, ssl.SSLContext | None]:
-    """Return ``via`` and ``tls``. Raises ValueError."""
+    """Return ``via`` and ``tls``. Raises TypeError and ValueError."""
     via, tls, device = options.get("via"), options.get("tls"), options.get("device")
     if via not in (None, "cm", "socket"):
         raise ValueError(f'via is "cm", "socket" or None, and not {via!r}')
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise TypeError(f"tls is an ssl.SSLContext or None, and not {tls!r}")
     if via == "cm" and tls is not None:
         raise ValueError("tls is for the exchange over a socket, and via='cm' has none")
     if via == "cm" and device is not None:

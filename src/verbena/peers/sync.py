@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, keywords
+from verbena.cm.arguments import CONNECT_SECONDS, check_timeout, keywords, limited
 from verbena.verbs.here import place
 
 from .arrays import RemoteArray
@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_NO_MESSAGE = "no message came"
+_NO_ATOMIC = "the atomic was not done"
 
 
 @runtime_checkable
@@ -82,17 +84,25 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine there and return its result. Raises TimeoutError after ``timeout``."""
+    def call(
+        self,
+        work: Coroutine[Any, Any, T],
+        timeout: float | None = None,
+        late: str = "the call has not ended",
+    ) -> T:
+        """Run a coroutine there and return its result.
+
+        Raises TimeoutError after ``timeout`` seconds, with ``late`` for what has not happened.
+        """
         here: object = place.get()
         if isinstance(here, HasOwnLoop):
-            return here.run_blocking(_limited(work, timeout))
+            return here.run_blocking(_within(work, timeout, late))
         try:
             loop = self._running()
         except BaseException:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(_limited(work, timeout), loop)
+        future = asyncio.run_coroutine_threadsafe(_within(work, timeout, late), loop)
         try:
             return future.result()
         except BaseException:
@@ -115,12 +125,27 @@ class LoopThread:
             return self._loop
 
 
-async def _limited(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
-    async with asyncio.timeout(timeout):
-        return await work
+async def _within(work: Coroutine[Any, Any, T], timeout: float | None, late: str) -> T:
+    limit = asyncio.timeout(limited(timeout))
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimeoutError(f"{late} within {timeout:g} s") from None
 
 
 _thread = LoopThread()
+
+
+def _timed(begin: Callable[[], Coroutine[Any, Any, T]], timeout: float | None, late: str) -> T:
+    """Run a coroutine that ``begin`` makes, in ``timeout`` seconds at most; 0: what is there now.
+
+    Raises TypeError and ValueError for what is no timeout, before anything begins.
+    """
+    check_timeout(timeout)
+    return _thread.call(begin(), timeout, late)
 
 
 def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
@@ -163,17 +188,20 @@ class SyncPeerConnection:
 
     def send(self, data: Any, timeout: float | None = None) -> None:
         """Send a message. Raises TimeoutError, and errors as PeerConnection.send."""
-        _thread.call(self._conn.send(data), timeout)
+        _timed(lambda: self._conn.send(data), timeout, "the message was not sent")
 
     def recv(self, timeout: float | None = None) -> bytes:
         """Receive the next message. Raises TimeoutError, and then no message is lost."""
-        return _thread.call(self._conn.recv()._bytes(), timeout)
+        return _timed(lambda: self._conn.recv()._bytes(), timeout, _NO_MESSAGE)
 
     @contextmanager
     def borrow(self, timeout: float | None = None) -> Iterator[memoryview]:
-        """Receive the next message as a loan of its memory, for a ``with`` block."""
+        """Receive the next message as a loan of its memory, for a ``with`` block.
+
+        Raises TimeoutError, and then no message is lost.
+        """
         receiving = self._conn.recv()
-        view = _thread.call(receiving.__aenter__(), timeout)
+        view = _timed(receiving.__aenter__, timeout, _NO_MESSAGE)
         try:
             yield view
         finally:
@@ -210,25 +238,25 @@ class SyncPeerConnection:
         self, remote: RemoteArray, into: Any = None, timeout: float | None = None
     ) -> NDArray[Any]:
         """Read an array of the peer's; as RemoteArray.get."""
-        return _thread.call(remote.get(into), timeout)
+        return _timed(lambda: remote.get(into), timeout, "the array was not read")
 
     def put(self, remote: RemoteArray, local: Any, timeout: float | None = None) -> None:
         """Write an array of the peer's; as RemoteArray.put."""
-        _thread.call(remote.put(local), timeout)
+        _timed(lambda: remote.put(local), timeout, "the array was not written")
 
     def fetch_add(self, remote: RemoteArray, value: int, timeout: float | None = None) -> int:
         """Add to one item atomically, and return what it was."""
-        return _thread.call(remote.fetch_add(value), timeout)
+        return _timed(lambda: remote.fetch_add(value), timeout, _NO_ATOMIC)
 
     def compare_swap(
         self, remote: RemoteArray, expected: int, new: int, timeout: float | None = None
     ) -> int:
         """Set one item to ``new`` if it is ``expected``, and return what it was."""
-        return _thread.call(remote.compare_swap(expected, new), timeout)
+        return _timed(lambda: remote.compare_swap(expected, new), timeout, _NO_ATOMIC)
 
     def wait_closed(self, timeout: float | None = None) -> Ended:
         """Wait until it has ended, and return why. Raises TimeoutError."""
-        return _thread.call(self._conn.wait_closed(), timeout)
+        return _timed(self._conn.wait_closed, timeout, "the connection has not ended")
 
     def close(self, patience: float = 5.0) -> None:
         """Wait until the peer has what was sent, and disconnect; as PeerConnection.close."""
@@ -254,7 +282,7 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
 
     def accept(self, timeout: float | None = None) -> SyncPeerConnection:
         """Wait for the next peer. Raises TimeoutError, PeerError."""
-        return SyncPeerConnection(_thread.call(self._listener.accept(), timeout))
+        return SyncPeerConnection(_timed(self._listener.accept, timeout, "no peer connected"))
 
     def __iter__(self) -> Iterator[SyncPeerConnection]:
         while True:
@@ -278,7 +306,6 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
 def connect(address: str, **options: Unpack[ConnectOptions]) -> SyncPeerConnection:
     """Connect to ``"host:port"``, as verbena.connect. Raises ValueError, TypeError and OSError,
     among these TimeoutError."""
-    check_seconds("timeout", options.get("timeout"), may_be_0=False, may_be_none=True)
     return SyncPeerConnection(_thread.call(connect_peer(address, options)))
 
 

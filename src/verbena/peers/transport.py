@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import Any, Protocol, TypedDict
 from verbena import aio, cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, SRQ, Context, QPCap, open_device
+from verbena.verbs import PD, QP, SRQ, Context, QPCap, QPInfo, open_device
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
@@ -204,6 +206,11 @@ class Streams:
         self.writer.write(hello.to_bytes())
         await self.writer.drain()
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether TLS protects them."""
+        return self.writer.get_extra_info("ssl_object") is not None
+
     async def hear(self) -> Hello:
         """Receive the peer's. Raises PeerError, ConnectionError."""
         try:
@@ -211,11 +218,21 @@ class Streams:
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 return Hello.from_bytes(error.partial)
-            raise ConnectionRefusedError(
-                errno.ECONNREFUSED,
-                "the peer closed the socket at once: one side may expect TLS (tls=) and the other"
-                " not, or the peer was stopped",
-            ) from None
+        except ConnectionResetError:
+            pass
+        raise ConnectionRefusedError(
+            errno.ECONNREFUSED, f"{self.about} closed the socket at once: {_why(self.has_tls)}"
+        )
+
+
+def _why(has_tls: bool) -> str:
+    """Return why a peer may have closed a socket before there was a connection."""
+    if not has_tls:
+        return "it may expect TLS (tls=), speak another protocol, or have been stopped"
+    return (
+        "it may ask for a certificate of this side that it trusts (load_cert_chain of tls=), have"
+        " no TLS, or have been stopped"
+    )
 
 
 async def over_streams(
@@ -247,11 +264,25 @@ async def over_streams(
     try:
         qp.to_init()
         seat.prepare(qp)
-        await aio.connect_rc(qp, streams.reader, streams.writer)
+        found = await aio.connect_rc(qp, streams.reader, streams.writer)
+        _check_is_other(qp, found, streams.about)
     except BaseException:
         made.close()
         raise
     return made
+
+
+def _check_is_other(qp: QP, found: QPInfo, about: str) -> None:
+    """Raise PeerError if what came back is this side's own queue pair."""
+    address = qp.query().ah_attr
+    assert address is not None
+    own = qp.context.query_gid(address.port_num, address.sgid_index)
+    if found.qp_num == qp.qp_num and found.gid == own.raw:
+        raise PeerError(
+            errno.EPROTO,
+            f"{about} sends back what it gets, as an echo server does: connect to a program with"
+            " verbena.listen",
+        )
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -329,8 +360,8 @@ async def _over_socket(to: Dialing, home: SocketHome, seat: Seat, hello: Hello) 
     except ConnectionResetError as error:
         raise ConnectionResetError(
             error.errno or errno.ECONNRESET,
-            f"{to.host}:{to.port} closed the socket before there was a connection"
-            + (": the listener may have no TLS (tls=)" if to.tls is not None else ""),
+            f"{to.host}:{to.port} closed the socket before there was a connection:"
+            f" {_why(to.tls is not None)}",
         ) from error
     except ConnectionRefusedError as error:
         raise ConnectionRefusedError(
@@ -338,6 +369,16 @@ async def _over_socket(to: Dialing, home: SocketHome, seat: Seat, hello: Hello) 
             f"no socket listens at {to.host}:{to.port}: a listener has one with tls=, device= or"
             " via='socket', and without a connection manager",
         ) from error
+    except (socket.gaierror, UnicodeError) as error:
+        code = error.errno if isinstance(error, OSError) else socket.EAI_NONAME
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise socket.gaierror(code, f"{to.host}: {said}: check the host's name") from error
+    except ssl.SSLError:
+        raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, f"{to.host}:{to.port}: {os.strerror(error.errno)}") from error
     try:
         await streams.say(hello)
         peer = await streams.hear()

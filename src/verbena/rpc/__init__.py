@@ -84,6 +84,7 @@ def serve(
 
 @keywords(
     ClientOptions,
+    timeout_may_be_0=True,
     codec="msgpack",
     strategies=Strategies(),
     max_message=MAX_MESSAGE,

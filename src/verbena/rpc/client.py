@@ -11,12 +11,11 @@ import asyncio
 import errno
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
-from math import inf
 from typing import Any, Self, TypedDict, cast
 
 import msgspec
 
-from verbena.cm.arguments import CONNECT_SECONDS, check_seconds
+from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, check_whole
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
 from verbena.peers.transport import Dialing, dial
 from verbena.peers.wire import CALLS, Hello
@@ -70,17 +69,12 @@ class ClientOptions(TypedDict, total=False):
 
 def check_within(seconds: object) -> None:
     """Raise TypeError or ValueError unless it is a time for a call, or None."""
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"within takes seconds or None, not {type(seconds).__name__}")
-    if not 0 <= seconds < inf:
-        raise ValueError(f"within takes seconds, 0 or more, or None, and not {seconds}")
+    check_seconds("within", seconds, may_be_none=True, may_be_infinite=False)
 
 
 def check_numbers(options: Any) -> None:
     """Raise TypeError or ValueError for numbers of ``connect`` and ``serve`` that cannot be."""
-    for name, least in (("calls", 1), ("max_message", 1), ("timeout", 0)):
+    for name, least in (("calls", 1), ("max_message", 1)):
         value = options.get(name)
         if value is not None and value < least:
             raise ValueError(f"{name} is {least} or more, and not {value}")
@@ -204,7 +198,7 @@ class CallStream:
         except TimeoutError:
             self.cancel()
             raise self._client._calls._too_late(
-                self._method, "the server was told to stop"
+                self._method, "the server is asked to stop"
             ) from None
 
     async def __aenter__(self) -> Self:
@@ -302,7 +296,11 @@ class Client:
         return other
 
     def explain(self, nbytes: int) -> str:
-        """Say how a request with so many bytes of arguments travels, and why."""
+        """Say how a request with so many bytes of arguments travels, and why.
+
+        Raises TypeError and ValueError for what is no number of bytes.
+        """
+        check_whole("nbytes", nbytes, 0, (1 << 63) - 1)
         calls = self._calls
         return explain_strategy(
             calls.plan,

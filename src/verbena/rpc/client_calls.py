@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any, Protocol
 
+from verbena.cm.arguments import MOST_SECONDS
 from verbena.peers.errors import Ended
 from verbena.verbs import MR
 
@@ -223,7 +224,8 @@ class ClientCalls:
         count = 0
         if until is not None:
             # Rounded up, so that the server does not end the call before its deadline here.
-            count = max(1, ceil((until - asyncio.get_running_loop().time()) * 1e6))
+            left = min(until - asyncio.get_running_loop().time(), MOST_SECONDS)
+            count = max(1, ceil(left * 1e6))
         before = b""
         expects = self._expects.get(method.number, 0)
         if self.plan.response == "write":
@@ -291,7 +293,7 @@ class ClientCalls:
                 timer.cancel()
         if not pending.done and pending.error is None:
             self.give_up(pending)
-            raise self._too_late(pending.method, "the server was told to stop")
+            raise self._too_late(pending.method, "the server is asked to stop")
 
     def _too_late(self, method: RemoteMethod, so: str) -> DeadlinePassed:
         return DeadlinePassed(f"{method.name} at {self.link.about}: the deadline has passed; {so}")
@@ -489,7 +491,7 @@ def _until(timeout: float | None) -> float | None:
     outer = None if current is None else current.deadline
     if timeout is None:
         return outer
-    until = asyncio.get_running_loop().time() + timeout
+    until = asyncio.get_running_loop().time() + min(timeout, MOST_SECONDS)
     return until if outer is None else min(until, outer)
 
 

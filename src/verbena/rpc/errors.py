@@ -57,7 +57,7 @@ class RemoteFailure(RpcError):
 
 
 class DeadlinePassed(RpcError, TimeoutError):
-    """The call's time is over; the server was told to stop."""
+    """The call's time is over; the server is asked to stop."""
 
 
 class ServerGone(RpcError, ConnectionError):

@@ -13,6 +13,7 @@ from typing import Any, Self, TypedDict
 
 import msgspec
 
+from verbena.cm.arguments import check_seconds, limited
 from verbena.cm.errors import ManagerEnded
 from verbena.peers.connection import parse_address
 from verbena.peers.errors import Ended, PeerError
@@ -101,6 +102,9 @@ class RpcServer:
     def _made_tables(self) -> dict[str, list[ServiceMethod]]:
         names = ["msgpack", *(["pickle"] if self._options.get("pickle") else [])]
         kind = type(self._target)
+        if isinstance(self._target, type):
+            name = self._target.__name__
+            raise TypeError(f"{name} is a class: give an object of {name}: rpc.serve({name}(), …)")
         return {
             name: list(methods_of(kind, self._target, codec_named(name)).values()) for name in names
         }
@@ -327,8 +331,10 @@ class RpcServer:
     async def close(self, grace: float = 5.0) -> None:
         """Take no more calls, let those that run end within ``grace`` seconds, and disconnect.
 
-        If this is cancelled, it disconnects at once.
+        If this is cancelled, it disconnects at once. Raises TypeError and ValueError for what is
+        no number of seconds.
         """
+        check_seconds("grace", grace)
         if self._listener is None or self._closed.is_set():
             return
         self._closed.set()
@@ -349,7 +355,7 @@ class RpcServer:
     async def _drain(self, grace: float) -> None:
         guests = [each for each in self._guests.values() if each.calls is not None]
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(limited(grace)):
                 for each in guests:
                     assert each.calls is not None
                     await each.calls.drain()

@@ -53,7 +53,13 @@ class RemoteMethod:
         self, args: tuple[Any, ...], named: dict[str, Any], encode: Encode
     ) -> tuple[Any, int]:
         names = self.parameters
-        if len(args) > len(names) or set(names[: len(args)]) & set(named):
+        twice = [name for name in names[: len(args)] if name in named]
+        if twice:
+            raise WrongArguments(
+                f"{self.name}: {twice[0]!r} is given twice, by its place and by its name; the"
+                f" parameters are ({', '.join(names)})"
+            )
+        if len(args) > len(names):
             raise WrongArguments(f"{self.name}: the parameters are ({', '.join(names)})")
         whole = dict(zip(names, args, strict=False)) | named
         unknown = set(whole) - set(names)
