@@ -275,11 +275,14 @@ def test_a_host_that_stops_in_a_change(name: str, part: float) -> None:
 def test_a_disk_that_is_too_small() -> None:
     async def main() -> None:
         for size in (4096, 2 * 4096, 3 * 4096):
-            async with serving(nvmeof.MemoryStore(size)) as (target, _):
-                async with await connected(target) as controller:
-                    with pytest.raises(OSError, match=f"has {size} bytes, and .* takes 16384") as caught:
-                        await make_volume(controller.disks[1], False, 5.0)
-                    assert caught.value.errno == errno.ENOSPC
+            said = f"has {size} bytes, and .* takes 16384"
+            async with (
+                serving(nvmeof.MemoryStore(size)) as (target, _),
+                await connected(target) as controller,
+            ):
+                with pytest.raises(OSError, match=said) as caught:
+                    await make_volume(controller.disks[1], False, 5.0)
+                assert caught.value.errno == errno.ENOSPC
         async with volumes(1, 4 * 4096) as (volume,):
             await volume.load()
 

@@ -131,9 +131,11 @@ def test_what_is_no_store_is_refused() -> None:
             raise NotImplementedError
 
     subsystem = nvmeof.Subsystem(NQN)
-    with pytest.raises(TypeError, match="is no nvmeof.Store.* no write, flush, zero, discard, close"):
+    with pytest.raises(
+        TypeError, match=r"is no nvmeof\.Store.* no write, flush, zero, discard, close"
+    ):
         subsystem.add(Half())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="None is no nvmeof.Store"):
+    with pytest.raises(TypeError, match=r"None is no nvmeof\.Store"):
         subsystem.add(None)  # type: ignore[arg-type]
     assert not subsystem.namespaces
 
@@ -156,9 +158,8 @@ def test_a_file_that_is_closed_while_it_is_served(tmp_path: Path, name: str) -> 
             store.close()
             other = tmp_path / "other"
             other.write_bytes(b"o" * MIB)
-            with other.open("r+b"):
-                with pytest.raises(nvmeof.CommandFailed):
-                    await COMMANDS[name](controller.disks[1])
+            with other.open("r+b"), pytest.raises(nvmeof.CommandFailed):
+                await COMMANDS[name](controller.disks[1])
             assert other.read_bytes() == b"o" * MIB
             assert controller.reconnects == 0
 

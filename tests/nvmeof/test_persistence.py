@@ -315,7 +315,9 @@ def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(
                 with pytest.raises(nvmeof.CommandFailed) as caught:
                     await work
                 assert caught.value.status == Status.INTERNAL_ERROR
-                assert f"of namespace 1 cannot be saved in {folder / 'saved'}: No such" in caplog.text
+                assert (
+                    f"of namespace 1 cannot be saved in {folder / 'saved'}: No such" in caplog.text
+                )
                 caplog.clear()
             assert state(only_namespace(model).reservations) == before
             folder.mkdir()

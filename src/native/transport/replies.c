@@ -339,8 +339,8 @@ static bool make_response(struct vb_endpoint *ep, const struct vb_record *record
 static VB_COLD void refuse_repeated(struct vb_endpoint *ep, uint32_t psn,
                                     const struct vb_evidence *evidence)
 {
-    uint8_t code = evidence->check == VB_CHECK_MEMORY_GONE ? VB_NAK_REMOTE_OPERATION
-                                                           : VB_NAK_REMOTE_ACCESS;
+    uint8_t code =
+        evidence->check == VB_CHECK_MEMORY_GONE ? VB_NAK_REMOTE_OPERATION : VB_NAK_REMOTE_ACCESS;
 
     if (ep->replies.nak)
         return; /* of what came later, after which the requester asks again, or has failed */

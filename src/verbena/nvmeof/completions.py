@@ -67,9 +67,9 @@ class Completions:
                 count = self.cq.poll(_BATCH, out=self._wcs) or self._wait_or_arm()
                 if not count:
                     return
-                # Of the array, and not of a memoryview: the garbage collector may clear one that
+                # Of a copy, and not of a view: the garbage collector may clear a memoryview that
                 # an iterator in a traceback still has, and CPython 3.11 does not survive that.
-                self.take_batch(WC.iter_unpack(self._wcs[:count]))
+                self.take_batch(WC.iter_unpack(self._wcs[:count].tobytes()))
         except OSError as error:  # VerbsError is one
             self.end(str(error))
             return
