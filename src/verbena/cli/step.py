@@ -62,6 +62,8 @@ def main(arguments: list[str]) -> int:
         finally:  # also of what came before a fault
             if options.timeline is not None:
                 steps.timeline.write(options.timeline)
+    except BrokenPipeError:
+        raise  # its caller ends quietly, as the reader of its lines has
     except OSError as error:
         print(f"verbena step: {unusable(error)}", file=sys.stderr)
         return 1
