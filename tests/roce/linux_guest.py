@@ -223,9 +223,9 @@ while data := link.recv(65536):
 """
 STATUS = "__STATUS="
 
-# Programs in it wait for each other by the clock: perftest's client gives its server a second to
-# listen again. Emulated and beside other tests, a guest keeps such times only ahead of those. Where
-# this user may not ask for that, `nice` says so and starts it anyway.
+# An emulated machine is slow by itself: beside other tests it goes ahead of them, so that it is up
+# and answers as soon as on a quiet host. Where this user may not ask for that, `nice` says so and
+# starts it anyway.
 AHEAD = ("nice", "-n", "-10")
 
 
