@@ -211,8 +211,7 @@ class VerbenaComm(Comm):  # type: ignore[misc]
         self._finalizer.detach()
         if self._sender is not None and self._conn.closed is None:
             await asyncio.wait([self._sender], timeout=_FLUSH)
-        with suppress(PeerError):  # the peer is told what it does not get
-            await self._conn.close(_FLUSH)
+        await _deliver_and_close(self._conn)
 
     def abort(self) -> None:
         """Disconnect at once."""
@@ -273,11 +272,26 @@ def marked(frames: list[Frame], sizes: list[int]) -> list[int]:
 
 
 def _close_dangling(conn: PeerConnection, loop: asyncio.AbstractEventLoop, about: str) -> None:
-    """Disconnect a comm that was dropped without close(); any thread may collect it."""
-    if conn.closed is None and not loop.is_closed():
+    """Close a comm that was dropped without close(); any thread may collect it.
+
+    The peer gets what was written before, as it would over TCP.
+    """
+    if loop.is_closed():
+        return
+    if conn.closed is None:
         _logger.warning("Closing dangling connection in %s", about)
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(conn.abort)
+    with suppress(RuntimeError):  # the loop is closed since
+        loop.call_soon_threadsafe(_close_soon, conn)
+
+
+def _close_soon(conn: PeerConnection) -> None:
+    asyncio.get_running_loop().create_task(_deliver_and_close(conn))
+
+
+async def _deliver_and_close(conn: PeerConnection) -> None:
+    """Wait until the peer has what was sent; it is told what it does not get."""
+    with suppress(PeerError):
+        await conn.close(_FLUSH)
 
 
 def _check_encryption(address: str, connection_args: dict[str, Any]) -> None:

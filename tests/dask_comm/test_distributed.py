@@ -135,6 +135,26 @@ def test_a_comm_that_is_dropped_is_closed(caplog: pytest.LogCaptureFixture) -> N
     assert "dangling" in caplog.text
 
 
+def test_a_comm_that_is_dropped_delivers_what_was_written() -> None:
+    """Also what the peer has to fetch, as a handler writes it that returns then."""
+
+    async def main() -> None:
+        near, far, listener = await pair()
+        arrays = [np.full(size, 7, np.uint8) for size in (3, 20_000, 1_000_000, 5)]
+        for array in arrays:
+            await near.write(to_serialize(array))
+        del near
+        gc.collect()
+        await asyncio.sleep(0.3)
+        for array in arrays:
+            assert np.array_equal(await far.read(), array)
+        with pytest.raises(CommClosedError):
+            await far.read()
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_encryption_is_refused() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="does not encrypt"):

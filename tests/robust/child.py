@@ -347,6 +347,13 @@ class RobustSide(Side):
         time.sleep(seconds)
         return time.process_time() - before
 
+    def deregister_another(self) -> tuple[float, float]:
+        """Seconds that a region's end takes, and those of the processor among them."""
+        region = self.pd.alloc(4096, verbs.AccessFlags.LOCAL_WRITE)
+        begin, busy = time.perf_counter(), time.thread_time()
+        region.close()
+        return time.perf_counter() - begin, time.thread_time() - busy
+
     def fork(self) -> int:
         """A child that does nothing and lives on."""
         pid = os.fork()

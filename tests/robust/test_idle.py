@@ -56,3 +56,35 @@ def test_a_device_has_as_many_threads_as_the_page_says(
     with_device = len(list(tasks.iterdir()))
     side.close()
     assert with_device - len(list(tasks.iterdir())) == threads
+
+
+COPIED = 512 << 20
+LONG = 0.02  # seconds; a wait that met the copy
+
+
+def test_the_end_of_a_region_waits_for_a_copy_asleep(start_child: StartChild) -> None:
+    """One that yielded all the time would take the processor of whoever copies."""
+    first = start_child()
+    near, far = (
+        first.make(kind="own", nbytes=COPIED),
+        start_child().make(kind="own", nbytes=COPIED),
+    )
+    connect(near, far)
+    region = far.region()
+    near.read(*region, 8)
+    near.wait()
+
+    def waits() -> tuple[float, float]:
+        first.ask(0, "read", *region, COPIED)
+        longest = max(far.deregister_another() for _ in range(1000))
+        first.answer()
+        near.wait(timeout=30)
+        return longest
+
+    for _ in range(TRIES):
+        took, busy = waits()
+        if took > LONG:
+            break
+    else:
+        pytest.fail("no end of a region met the copy")
+    assert busy < took / 4

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "direct/flow.h"
 #include "direct/responder.h"
@@ -381,6 +382,30 @@ static bool is_at_work(const struct vb_qp_shared *qp, uint32_t turn)
            !atomic_load(&qp->only_wakes);
 }
 
+enum {
+    ROUNDS_AWAKE = 320,       /* of vb_backoff; the last 65 yield */
+    LONGER_SLEEP = 10 * 1000, /* ns, per round */
+    MOST_ROUNDS = ROUNDS_AWAKE + 100,
+};
+
+/*
+ * One round of waiting for a turn, which may be a copy of many milliseconds. Yields that go on for
+ * as long would take the processor from whoever copies.
+ */
+static void wait_round(unsigned *round)
+{
+    struct timespec pause = {0};
+
+    if (*round < ROUNDS_AWAKE) {
+        vb_backoff(round);
+        return;
+    }
+    if (*round < MOST_ROUNDS)
+        ++*round;
+    pause.tv_nsec = (long)(*round - ROUNDS_AWAKE) * LONGER_SLEEP;
+    nanosleep(&pause, NULL);
+}
+
 /* Waits until the send queue was at rest once since this call began. */
 static void wait_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
 {
@@ -389,7 +414,7 @@ static void wait_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
     for (unsigned round = 0; is_at_work(qp, turn);) {
         if (atomic_load(gone))
             return;
-        vb_backoff(&round);
+        wait_round(&round);
     }
 }
 
@@ -459,7 +484,7 @@ static bool await_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
             return true;
         if (vb_direct_now() > until)
             return false;
-        vb_backoff(&round);
+        wait_round(&round);
     }
     return true;
 }

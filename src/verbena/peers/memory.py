@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from verbena.verbs import MR, PD, AccessFlags, VerbsError
 
 from .errors import PeerError
+from .spare import SPARE
 
 __all__ = ["BufferPool", "RegionCache", "array_region", "byte_view", "dense_array", "region_of"]
 
@@ -33,7 +34,7 @@ ARRAY_ACCESS = (
 _CACHED = 64  # registrations
 _POOLED = 64 << 20  # bytes
 _LEAST = 1 << 12
-_HUGE = 1 << 22  # bytes from which NumPy's memory is in huge pages, which are faulted in faster
+_HUGE = 1 << 22  # bytes from which memory is in huge pages, which are faulted in faster
 
 
 def dense_array(what: Any, must_write: bool = False) -> NDArray[Any]:
@@ -181,8 +182,11 @@ class BufferPool:
         self._free: dict[int, list[MR]] = {}
         self._kept = 0
 
-    def get(self, length: int) -> MR:
-        """Return a buffer of at least ``length`` bytes. Raises PeerError."""
+    def get(self, length: int, other: int = 0) -> MR:
+        """Return a buffer of at least ``length`` bytes, to copy from an address or to it.
+
+        Raises PeerError.
+        """
         size = max(_LEAST, 1 << (length - 1).bit_length())
         free = self._free.get(size)
         if free:
@@ -190,7 +194,7 @@ class BufferPool:
             return free.pop()
         try:
             if size >= _HUGE:
-                return self._pd.reg_mr(np.empty(size, np.uint8), self._access)
+                return self._pd.reg_mr(SPARE.array(size, other), self._access)
             return self._pd.alloc(size, self._access)
         except (OSError, MemoryError) as error:
             raise PeerError(

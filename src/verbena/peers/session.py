@@ -642,7 +642,7 @@ class Session:
     async def _fetch(self, message: Arrived) -> None:
         header = message.header
         assert self._pool is not None
-        buffer = self._pool.get(header.length)
+        buffer = self._pool.get(header.length, header.addr)
         while True:
             transport = await self.ready()
             try:
