@@ -27,7 +27,7 @@ from distributed.protocol import to_serialize
 ARRAY = 100_000_000
 SHUFFLED = 1 << 30
 REPLICATED = 512 << 20
-REPEATED = 3
+REPEATED = 7
 
 
 async def serve(scheme: str) -> None:

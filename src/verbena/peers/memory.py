@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from verbena.verbs import MR, PD, AccessFlags, VerbsError
 
 from .errors import PeerError
-from .spare import SPARE
+from .spare import SPARE, filling
 
 __all__ = ["BufferPool", "RegionCache", "array_region", "byte_view", "dense_array", "region_of"]
 
@@ -174,7 +174,7 @@ def _nothing() -> None:
 
 
 class BufferPool:
-    """Buffers of powers of two bytes, of which a limited amount is kept."""
+    """Buffers of sizes that others may need as well, of which a limited amount is kept."""
 
     def __init__(self, pd: PD, access: int = AccessFlags.LOCAL_WRITE) -> None:
         self._pd = pd
@@ -187,7 +187,7 @@ class BufferPool:
 
         Raises PeerError.
         """
-        size = max(_LEAST, 1 << (length - 1).bit_length())
+        size = _size_of_buffer(length)
         free = self._free.get(size)
         if free:
             self._kept -= size
@@ -204,8 +204,13 @@ class BufferPool:
             ) from error
 
     def put(self, buffer: MR) -> None:
-        """Take a buffer back."""
-        if self._kept + buffer.length > _POOLED:
+        """Take a buffer back, in the place of those of other sizes."""
+        room = _POOLED - buffer.length
+        for size, free in self._free.items():
+            while self._kept > room and free and size != buffer.length:
+                free.pop().close()
+                self._kept -= size
+        if self._kept > room:
             buffer.close()
             return
         self._kept += buffer.length
@@ -218,3 +223,9 @@ class BufferPool:
                 buffer.close()
         self._free.clear()
         self._kept = 0
+
+
+def _size_of_buffer(length: int) -> int:
+    """Return a power of two, or what fills huge pages: a registration touches its last byte."""
+    size = max(_LEAST, 1 << (length - 1).bit_length())
+    return size if size < _HUGE else filling(length)

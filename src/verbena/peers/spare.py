@@ -21,11 +21,12 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SPARE", "SpareMemory"]
+__all__ = ["SPARE", "SpareMemory", "filling"]
 
-_MOST = 512 << 20  # bytes
+_MOST = 256 << 20  # bytes
 _STEP = 1 << 21  # a huge page
 _LINE = 64
+_WASTE = 4  # memory may be longer by a fourth than what is wanted
 
 
 class SpareMemory:
@@ -50,7 +51,7 @@ class SpareMemory:
         It begins where the address ``other`` does in a line of the cache: the processor copies
         between such places faster by a third than between others.
         """
-        size = -(-(nbytes + _LINE) // _STEP) * _STEP
+        size = filling(nbytes) + _LINE
         pages = self._taken(size) or _new_pages(size)
         array = np.frombuffer(pages, np.uint8, nbytes, other % _LINE)
         weakref.finalize(array, self._take_back, pages).atexit = False
@@ -58,7 +59,7 @@ class SpareMemory:
 
     def _taken(self, size: int) -> mmap.mmap | None:
         for pages in tuple(self._kept):
-            if len(pages) == size:
+            if size <= len(pages) <= size + size // _WASTE:
                 with suppress(ValueError):  # another thread has taken it
                     self._kept.remove(pages)
                     return pages
@@ -69,6 +70,11 @@ class SpareMemory:
             with suppress(OSError):  # a kernel that cannot take single pages back
                 pages.madvise(mmap.MADV_FREE)
             self._kept.append(pages)
+
+
+def filling(nbytes: int) -> int:
+    """Return how long an array of at least so many bytes is that leaves no huge page in part."""
+    return -(-(nbytes + _LINE) // _STEP) * _STEP - _LINE
 
 
 def _new_pages(size: int) -> mmap.mmap:
