@@ -206,7 +206,7 @@ class BufferPool:
     def put(self, buffer: MR) -> None:
         """Take a buffer back, in the place of those of other sizes."""
         room = _POOLED - buffer.length
-        for size, free in self._free.items():
+        for size, free in self._free.items() if room >= 0 else ():
             while self._kept > room and free and size != buffer.length:
                 free.pop().close()
                 self._kept -= size
