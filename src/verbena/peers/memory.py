@@ -206,15 +206,19 @@ class BufferPool:
     def put(self, buffer: MR) -> None:
         """Take a buffer back, in the place of those of other sizes."""
         room = _POOLED - buffer.length
-        for size, free in self._free.items() if room >= 0 else ():
-            while self._kept > room and free and size != buffer.length:
-                free.pop().close()
-                self._kept -= size
+        if room >= 0:
+            self._make_room(room, buffer.length)
         if self._kept > room:
             buffer.close()
             return
         self._kept += buffer.length
         self._free.setdefault(buffer.length, []).append(buffer)
+
+    def _make_room(self, room: int, wanted: int) -> None:
+        for size, free in self._free.items():
+            while self._kept > room and free and size != wanted:
+                free.pop().close()
+                self._kept -= size
 
     def close(self) -> None:
         """Close those that are kept."""
