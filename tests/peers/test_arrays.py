@@ -327,6 +327,25 @@ def test_the_device_refuses_who_ignores_the_end(together: Together) -> None:
     assert closed is Ended.REFUSED
 
 
+def test_the_owner_is_told_of_the_access_that_ended_the_connection(together: Together) -> None:
+    async def lend(conn: PeerConnection) -> None:
+        mine = conn.array(8, "i8")
+        async with conn.lend(mine) as window:
+            await conn.send(pickle.dumps(window))
+        await conn.wait_closed()
+        with pytest.raises(PeerConnectionEnded, match=r"The device says: rkey .* the READ asked"):
+            await conn.recv()
+
+    async def use(conn: PeerConnection) -> None:
+        window = await remote_of(conn)
+        await asyncio.sleep(0.1)
+        conn._session.revoked.clear()
+        with pytest.raises(PeerError, match="refused the access"):
+            await window.get()
+
+    together(lend, use)
+
+
 def test_a_window_is_no_more_than_was_lent(together: Together) -> None:
     async def lend(conn: PeerConnection) -> None:
         mine = conn.array(8, "i8")

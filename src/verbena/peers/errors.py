@@ -39,14 +39,19 @@ class PeerError(OSError):
 
 
 class PeerConnectionEnded(PeerError, ConnectionError):
-    """The connection has ended; ``reason`` is an ``Ended``."""
+    """The connection has ended; ``reason`` is an ``Ended``.
 
-    def __init__(self, reason: Ended, about: str, lost: int = 0) -> None:
+    The text also has what the device said of the request that failed first, where it says more.
+    """
+
+    def __init__(self, reason: Ended, about: str, lost: int = 0, said: str = "") -> None:
         self.reason = reason
         code = errno.EPIPE if reason is Ended.HERE else errno.ECONNRESET
         text = f"the connection to {about} has ended: {reason}"
         if lost:
             text += f"; the peer has not confirmed {lost} messages that were sent"
+        if said:
+            text += f". The device says: {said}"
         super().__init__(code, text)
 
 

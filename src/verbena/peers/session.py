@@ -25,7 +25,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError, WCStatus
+from verbena.verbs import MR, PD, WC, AccessFlags, Context, QPCap, SendFlags, VerbsError, WCStatus
 
 from .errors import Ended, PeerConnectionEnded
 from .memory import BufferPool, RegionCache, byte_view, dense_array
@@ -39,6 +39,7 @@ _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE_BYTES = 64
 _INLINE = int(SendFlags.INLINE)
 _AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
+_FIRST = "what failed first: "  # as hca/sentences.c has it
 _MESSAGES = frozenset((int(MessageKind.DATA), int(MessageKind.LARGE)))
 _ONE_SIDED = 64  # requests for arrays, at a time
 
@@ -118,6 +119,7 @@ class Session:
         self.when_ended: list[Callable[[Ended], object]] = []
         self.on_note: Callable[[int], object] | None = None
         self.last_note: int | None = None
+        self._said = ""  # by the device, of the completion with which the transport was lost
         self._on_lost = on_lost
         self._pd: PD | None = None
         self._ring: Ring | None = None
@@ -201,7 +203,8 @@ class Session:
     def failure(self) -> PeerConnectionEnded:
         """Return the exception that says why it has ended."""
         lost = len(self._outgoing) if self.ended not in (Ended.HERE, Ended.PEER) else 0
-        return PeerConnectionEnded(self.ended or Ended.HERE, self.about, lost)
+        said = self._said if self.ended in (Ended.DIED, Ended.REFUSED) else ""
+        return PeerConnectionEnded(self.ended or Ended.HERE, self.about, lost, said)
 
     def check(self) -> None:
         """Raise PeerConnectionEnded if it has ended."""
@@ -358,6 +361,7 @@ class Session:
             if wc.is_success:
                 self._handle(transport, wc)
             else:
+                self._said = _said_of(wc, transport.acq.cq.context)
                 refused = wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR)
                 lost(Ended.REFUSED if refused else Ended.DIED)
 
@@ -716,6 +720,12 @@ class Session:
         if self._must_confirm and not self._controls and self.transport is not None:
             self._must_confirm = False
             self._control_message(MessageKind.CONFIRM)
+
+
+def _said_of(wc: WC, context: Context) -> str:
+    """Return what the device says of a failure: of the first one, where others are flushed."""
+    said = context.explain(wc.vendor_err)
+    return said.partition(_FIRST)[2] if wc.status == WCStatus.WR_FLUSH_ERR else said
 
 
 def _nothing() -> None:
