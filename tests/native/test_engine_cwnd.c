@@ -122,10 +122,7 @@ static void who_leaves_takes_its_bytes_along(void)
     CHECK_EQ(cwnd->in_flight, 12 * MTU);
     vb_engine_cwnd_take_turn(member(1));
     CHECK(cwnd->served == member(1));
-    vb_engine_cwnd_time(member(1), 5); /* its cursor is not where it sends */
-    CHECK(cwnd->timed == NULL);
-    member(1)->requester.sent_psn = member(1)->requester.next_psn;
-    vb_engine_cwnd_time(member(1), 5);
+    vb_engine_cwnd_time(member(1), 7, 5);
     CHECK(cwnd->timed == member(1));
     vb_engine_ready_add(&cwnd->waiting, &member(1)->requesting);
     vb_engine_ready_add(&cwnd->waiting, &member(2)->requesting);
@@ -279,10 +276,9 @@ static void a_window_has_an_end(void)
 /* A packet with the PSN 5 that asked at `sent`, and an acknowledgement of `psn`. */
 static void answer(struct vb_cwnd *cwnd, uint32_t psn, uint64_t sent, uint64_t now)
 {
-    member(0)->requester.next_psn = member(0)->requester.sent_psn = 5;
-    member(0)->requester.una = 5;
+    member(0)->requester.una = member(0)->requester.next_psn = 5;
     cwnd->timed = NULL;
-    vb_engine_cwnd_time(member(0), sent);
+    vb_engine_cwnd_time(member(0), 5, sent);
     CHECK_EQ(cwnd->timed_psn, 5);
     CHECK_EQ(cwnd->timed_at, sent);
     CHECK(!cwnd->timed_in_doubt);
@@ -316,15 +312,15 @@ static void round_trips_are_smoothed(void)
     finish();
 }
 
-/* One at a time, and only a packet that is new. */
 static void one_packet_is_timed_at_once(void)
 {
     struct vb_cwnd *cwnd = begin(2);
 
-    member(0)->requester.next_psn = member(0)->requester.sent_psn = 9;
-    vb_engine_cwnd_time(member(0), 10);
-    vb_engine_cwnd_time(member(0), 20);
-    vb_engine_cwnd_time(member(1), 30);
+    member(0)->requester.next_psn = 9;
+    vb_engine_cwnd_time(member(0), 9, 10);
+    vb_engine_cwnd_time(member(0), 10, 20);
+    vb_engine_cwnd_time(member(1), 9, 30);
+    CHECK_EQ(cwnd->timed_psn, 9);
     CHECK(cwnd->timed == member(0));
     CHECK_EQ(cwnd->timed_at, 10);
     vb_engine_cwnd_untime(member(1));
@@ -338,11 +334,7 @@ static void one_packet_is_timed_at_once(void)
     CHECK(cwnd->timed_in_doubt);
     vb_engine_cwnd_untime(member(0));
     CHECK(cwnd->timed == NULL);
-    member(0)->requester.next_psn = 8;
-    vb_engine_cwnd_time(member(0), 50);
-    CHECK(cwnd->timed == NULL);
-    member(0)->requester.next_psn = 9;
-    vb_engine_cwnd_time(member(0), 60);
+    vb_engine_cwnd_time(member(0), 11, 60);
     CHECK(!cwnd->timed_in_doubt);
     finish();
 }

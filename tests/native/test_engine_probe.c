@@ -280,6 +280,24 @@ static void a_connection_that_goes_leaves_the_measuring_to_others(void)
     fabric_close(&fabric);
 }
 
+/* The answer to a message is its own, and not the one to the next message after a pause. */
+static void pauses_are_no_round_trips(void)
+{
+    for (uint32_t length = 8; length <= 3 * MTU; length += MTU) {
+        open_with(14);
+        for (int i = 0; i < 20; ++i) {
+            post_one(IBV_WR_RDMA_WRITE, length);
+            expect_one();
+            fabric_run(&fabric, 50 * MS);
+        }
+        CHECK(cwnd()->round_trip > 0);
+        CHECK(cwnd()->round_trip < MS);
+        CHECK(vb_engine_cwnd_timeout(cwnd()) < 2 * MS);
+        CHECK_EQ(fabric_counters(&fabric, 0)->probes, 0);
+        fabric_close(&fabric);
+    }
+}
+
 int main(void)
 {
     RUN(a_needless_one_makes_the_next_later);
@@ -289,5 +307,6 @@ int main(void)
     RUN(a_way_that_becomes_slow_is_learnt);
     RUN(a_way_may_be_longer_than_the_timeout);
     RUN(a_connection_that_goes_leaves_the_measuring_to_others);
+    RUN(pauses_are_no_round_trips);
     return 0;
 }

@@ -303,16 +303,16 @@ void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t 
         heed_delay(ep, sample, now);
 }
 
-void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
+void vb_engine_cwnd_time(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 {
     struct vb_cwnd *cwnd = ep->share->cwnd;
 
-    if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
+    if (cwnd->timed)
         return;
     cwnd->timed = ep;
     cwnd->timed_in_doubt = false;
     cwnd->timed_at = now;
-    cwnd->timed_psn = ep->requester.next_psn;
+    cwnd->timed_psn = psn;
 }
 
 void vb_engine_cwnd_untime(struct vb_endpoint *ep)

@@ -67,11 +67,11 @@ void vb_engine_cwnd_note(struct vb_endpoint *ep);
 /* Packets up to `psn` at most were acknowledged. To be called before vb_engine_cwnd_note. */
 void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now);
 /*
- * The packet at the requester's cursor asks for an acknowledgement, with which the round trip will
- * be measured. If the packet has to be sent again, the measured time is too long, so that later
- * probes wait longer.
+ * The packet of that PSN, which is sent for the first time, asks for an acknowledgement, with which
+ * the round trip will be measured. If the packet has to be sent again, the measured time is too
+ * long, so that later probes wait longer.
  */
-void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now);
+void vb_engine_cwnd_time(struct vb_endpoint *ep, uint32_t psn, uint64_t now);
 /* The round trip is not measured with that packet. */
 void vb_engine_cwnd_untime(struct vb_endpoint *ep);
 /* A probe is sent: an answer may be to the probe or to the packet (Karn's algorithm). */

@@ -457,6 +457,7 @@ static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     uint32_t psn = r->next_psn, offset = r->index * ep->path.mtu;
     uint32_t left = wqe->length - offset, length = left < ep->path.mtu ? left : ep->path.mtu;
     bool first = r->index == 0, last = r->index + 1 == wqe->packets, ask;
+    bool is_new = psn == r->sent_psn;
 
     if (VB_UNLIKELY(!requester_add_payload(ep, wqe, offset, length, packet)))
         return false;
@@ -464,8 +465,8 @@ static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     r->unasked += length > CHARGE_MIN ? length : CHARGE_MIN;
     requester_advance(ep, wqe, 1);
     ask = asks(ep, wqe, first, last) && !vb_engine_endpoint_is_uc(ep);
-    if (ask && vb_engine_endpoint_adapts(ep))
-        vb_engine_cwnd_time(ep, now);
+    if (ask && is_new && vb_engine_endpoint_adapts(ep))
+        vb_engine_cwnd_time(ep, psn, now);
     requester_write_bth(ep, packet, message_operation(&wqe->wr, first, last), psn, ask,
                         last && (wqe->wr.send_flags & IBV_SEND_SOLICITED) &&
                             wqe->wr.opcode != IBV_WR_RDMA_WRITE);
@@ -566,8 +567,10 @@ static void next_of_flush(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                              struct vb_packet *packet, uint64_t now)
 {
-    if (vb_engine_endpoint_adapts(ep))
-        vb_engine_cwnd_time(ep, now);
+    const struct vb_requester *r = &ep->requester;
+
+    if (vb_engine_endpoint_adapts(ep) && r->next_psn == r->sent_psn)
+        vb_engine_cwnd_time(ep, r->next_psn, now);
     if (is_atomic_write(&wqe->wr))
         return next_of_atomic_write(ep, wqe, packet, now);
     if (wqe->wr.opcode == IBV_WR_RDMA_READ)
