@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from .dropped_files import DroppedFiles
+from .peers.memory import dense_array
 from .verbs.here import place
 
 __all__ = ["FileTree", "FileVersion", "TreeFile", "WholeFileSystem", "parent_of"]
+
+_LOOKS = 20  # at a file that others replace while it is read
 
 Record = dict[str, Any]
 
@@ -337,15 +340,21 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
     ) -> bytes:
-        """Return a file's bytes, or a range of them."""
-        version = self.open_version(self._strip_protocol(path))
-        try:
-            return version.read(*slice(start, end).indices(version.size)[:2])
-        finally:
-            version.close()
+        """Return a file's bytes, or a range of them, also while others replace it."""
+        for looks_left in reversed(range(_LOOKS)):
+            version = self.open_version(self._strip_protocol(path))
+            try:
+                return version.read(*slice(start, end).indices(version.size)[:2])
+            except OSError as error:
+                if error.errno != errno.ESTALE or not looks_left:
+                    raise
+            finally:
+                version.close()
+        raise AssertionError
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Write a file."""
+        """Write a file. Raises TypeError for what has neither the buffer protocol nor DLPack."""
+        dense_array(value)
         exclusive = mode == "create"
         self.ask("write", self._strip_protocol(path), value, exclusive=exclusive)
 

@@ -99,6 +99,36 @@ def test_parts_of_a_file_in_several_pieces(files: Any) -> None:
     files.rm("/large")
 
 
+def test_a_file_that_is_replaced_while_it_is_read(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cat_file looks again, up to a number of times; an open file is refused."""
+    files.pipe_file("/often", b"0")
+    open_version = files.open_version
+    left = [3]
+
+    def replaced(path: str) -> Any:
+        version = open_version(path)
+        if left[0]:
+            left[0] -= 1
+            files.pipe_file("/often", str(left[0]).encode())
+        return version
+
+    monkeypatch.setattr(files, "open_version", replaced)
+    assert files.cat_file("/often") == b"0"
+    assert left == [0]
+    left[0] = 1000
+    with pytest.raises(OSError, match="replaced or removed"):
+        files.cat_file("/often")
+
+
+def test_what_has_no_bytes_is_not_written(files: Any) -> None:
+    for value in (None, 5, "text", [b"a"]):
+        with pytest.raises(TypeError, match="neither the buffer protocol nor DLPack"):
+            files.pipe_file("/none", value)
+    assert not files.exists("/none")
+
+
 def test_errors(files: Any, port: int) -> None:
     with pytest.raises(FileNotFoundError):
         files.cat_file("/nothing")

@@ -105,6 +105,13 @@ def test_a_large_file_and_its_parts(files: Any) -> None:
     assert files.info("/large")["size"] == len(data)
 
 
+def test_what_has_no_bytes_is_not_written(files: Any) -> None:
+    for value in (None, 5, "text", [b"a"]):
+        with pytest.raises(TypeError, match="neither the buffer protocol nor DLPack"):
+            files.pipe_file("/none", value)
+    assert not files.exists("/none")
+
+
 def test_an_opened_file_stays_as_it_was(files: Any) -> None:
     files.pipe_file("/kept", b"before")
     with files.open("/kept") as file:

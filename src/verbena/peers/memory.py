@@ -199,8 +199,9 @@ class BufferPool:
         except (OSError, MemoryError) as error:
             raise PeerError(
                 getattr(error, "errno", None) or errno.ENOMEM,
-                f"there is no memory for a message of {length} bytes: receive it in parts, as by"
-                " RemoteArray.get of a shared array",
+                f"there is no memory for a message of {length} bytes, which stays the next one:"
+                " free some and receive it then, or close the connection; its sender may share an"
+                " array instead, of which RemoteArray.get takes parts",
             ) from error
 
     def put(self, buffer: MR) -> None:
