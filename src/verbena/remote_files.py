@@ -298,6 +298,8 @@ class RemoteMemoryFileSystem(WholeFileSystem):
                 if self._conn is None:
                     host = f"[{self.host}]" if ":" in self.host else self.host
                     left = Exchange.seconds_to(until)
+                    if left == 0:  # the turn came as late as that
+                        raise TimeoutError
                     self._conn = sync.connect(f"{host}:{self.port}", timeout=left)
                 made = Exchange(self._conn, until)
                 self._tell_released(made.conn, made.left)

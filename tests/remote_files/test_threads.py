@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,23 @@ def test_a_frozen_server(server: tuple[int, int]) -> None:
     assert file_system(server[0]).exists("/")
     with pytest.raises(ValueError, match="more than 0"):
         file_system(server[0], timeout=-1)
+
+
+def test_a_turn_that_comes_too_late_to_connect(
+    server: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = file_system(server[0], timeout=0.3)
+    wait_turn = files._wait_turn
+
+    def late(lock: threading.Lock, limit: float | None) -> float:
+        wait_turn(lock, limit)
+        return time.monotonic()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_wait_turn", late)
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
+            files.ls("/")
+    files.ls("/")
 
 
 def test_threads_at_a_frozen_server(server: tuple[int, int]) -> None:
