@@ -285,6 +285,7 @@ def _close_dangling(conn: PeerConnection, loop: asyncio.AbstractEventLoop, about
 
 
 def _close_soon(conn: PeerConnection) -> None:
+    # The timer of close() holds the task.
     asyncio.get_running_loop().create_task(_deliver_and_close(conn))
 
 

@@ -341,16 +341,20 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
     ) -> bytes:
         """Return a file's bytes, or a range of them, also while others replace it."""
-        for looks_left in reversed(range(_LOOKS)):
-            version = self.open_version(self._strip_protocol(path))
+        for _ in range(_LOOKS - 1):
             try:
-                return version.read(*slice(start, end).indices(version.size)[:2])
+                return self._read_once(path, start, end)
             except OSError as error:
-                if error.errno != errno.ESTALE or not looks_left:
+                if error.errno != errno.ESTALE:
                     raise
-            finally:
-                version.close()
-        raise AssertionError
+        return self._read_once(path, start, end)
+
+    def _read_once(self, path: str, start: int | None, end: int | None) -> bytes:
+        version = self.open_version(self._strip_protocol(path))
+        try:
+            return version.read(*slice(start, end).indices(version.size)[:2])
+        finally:
+            version.close()
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
         """Write a file. Raises TypeError for what has neither the buffer protocol nor DLPack."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,6 @@ def test_the_last_that_came_back_is_kept_and_not_too_much() -> None:
 
 def test_threads_never_have_the_same_memory() -> None:
     spare = SpareMemory(16 * MIB)
-    wrong: list[int] = []
 
     def work(number: int) -> None:
         chance = random.Random(number)
@@ -82,15 +81,11 @@ def test_threads_never_have_the_same_memory() -> None:
             array = spare.array(chance.choice((2, 3, 4)) * MIB)
             array[::4096] = number
             held.append(array)
-            if len(held) > 3 and not (held.pop(chance.randrange(4))[::4096] == number).all():
-                wrong.append(number)
+            if len(held) > 3:
+                assert (held.pop(chance.randrange(4))[::4096] == number).all()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(1, 5)))
     assert spare.kept <= 16 * MIB
 
 
