@@ -18,6 +18,7 @@ from typing import Any, Self
 from .verbs._verbs import WC, Context
 from .verbs.attributes import AsyncEvent
 from .verbs.errors import VerbsError
+from .verbs.forked import follow
 
 __all__ = ["EventStream", "Reader", "Step", "Steps", "Unheard", "Wakeup", "wake"]
 
@@ -76,6 +77,7 @@ class Reader:
         self._fd = fd
         self._ready = ready
         self.loop: asyncio.AbstractEventLoop | None = None
+        follow(self)
 
     def attach(self) -> asyncio.AbstractEventLoop:
         """Watch the descriptor in the running loop, and return the loop. Raises as ``check``."""
@@ -98,6 +100,10 @@ class Reader:
                 " (asyncio.run_coroutine_threadsafe), or make a CQ, a channel and an AsyncCQ for"
                 " each loop",
             )
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the loop's epoll descriptor is the parent's, and stays as it is."""
+        self.loop = None
 
     def detach(self) -> None:
         if self.loop is not None and not self.loop.is_closed():

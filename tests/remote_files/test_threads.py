@@ -233,3 +233,16 @@ def test_an_agent_that_is_killed_and_a_port_that_another_took(
                 await asyncio.sleep(0.05)
 
     asyncio.run(main())
+
+
+def test_a_forked_child_has_a_connection_of_its_own(server: tuple[int, int]) -> None:
+    files = file_system(server[0])
+    files.pipe_file("/before", b"the fork")
+    child = os.fork()
+    if not child:
+        try:
+            files.pipe_file("/child", files.cat_file("/before"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert files.cat_file("/child") == files.cat_file("/before") == b"the fork"

@@ -2,12 +2,14 @@
 """Processes for the tests of verbena.rpc.
 
 ``rpc_child.py serve VIA`` prints its port and serves; ``rpc_child.py call VIA PORT REQUEST`` calls
-a method that does not return, and prints when it has begun.
+a method that does not return, and prints when it has begun. ``rpc_child.py fork VIA PORT`` forks
+between calls; its child leaves the blocks by ``sys.exit``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import Any
 
@@ -40,5 +42,26 @@ async def call(via: Any, port: str, request: str) -> None:
         await held
 
 
+async def fork(via: Any, port: str) -> None:
+    async def go_on(client: rpc.Client) -> None:
+        for number in range(5):
+            assert await client.echo(b"%d" % number) == b"%d" % number
+            await asyncio.sleep(0.02)
+
+    async with (
+        rpc.connect(f"127.0.0.1:{port}", via=via) as client,
+        rpc.serve(Held(), "127.0.0.1:0", via=via) as server,
+    ):
+        await go_on(client)
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        await go_on(client)
+        async with rpc.connect(f"127.0.0.1:{server.port}", via=via) as other:
+            await go_on(other)
+    print("goes on")
+
+
 if __name__ == "__main__":
-    asyncio.run({"serve": serve, "call": call}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run({"serve": serve, "call": call, "fork": fork}[sys.argv[1]](*sys.argv[2:]))

@@ -103,6 +103,19 @@ def test_an_agent_that_is_killed_and_a_port_that_another_took(
 
 
 @pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
+def test_a_forked_child_that_ends_leaves_client_and_server(via: str) -> None:
+    with child("serve", via) as server:
+        assert server.stdout is not None
+        try:
+            port = server.stdout.readline().strip()
+            words = [sys.executable, CHILD, "fork", via, port]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        finally:
+            server.kill()
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+
+@pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
 @pytest.mark.parametrize("request_way", ["inline", "ring", "rendezvous", "datagram"])
 def test_a_server_is_killed(via: Any, request_way: str) -> None:
     """Every call fails, and says that it may have run; later ones say that they have not."""

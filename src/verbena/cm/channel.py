@@ -16,10 +16,11 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from verbena.verbs.forked import follow
 from verbena.verbs.here import place
 
-from .device import ConnectionManagerDevice
-from .errors import NoSuchAddress
+from .device import ConnectionManagerDevice, WatchedDescriptor
+from .errors import NoSuchAddress, ParentsConnection
 from .program_abi import IdEvent, parse_event
 
 __all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now", "time_here"]
@@ -69,6 +70,7 @@ class Channel:
         self.ended: OSError | None = None
         """Why it gives no events any more."""
         self._uids = itertools.count(1)
+        follow(self)
 
     def new_uid(self, receiver: Receiver) -> int:
         """Register a receiver and return its number, which its events have."""
@@ -101,9 +103,18 @@ class Channel:
             receiver.end(error)
             wake_waiters(receiver)
 
+    def stay_with_parent(self) -> None:
+        """In a forked child the identifiers are the parent's."""
+        if isinstance(self.device, WatchedDescriptor):
+            self.device.close_copy()
+        self.ended = ParentsConnection()
+        for receiver in self.receivers.values():
+            receiver.end(self.ended)
+
     def close(self) -> None:
-        """Close the device, which destroys what is left."""
-        self.device.close()
+        """Close the device, which destroys what is left; not that of the process that forked."""
+        if not isinstance(self.ended, ParentsConnection):
+            self.device.close()
 
     # ---- time ----
 

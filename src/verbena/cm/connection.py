@@ -18,7 +18,14 @@ from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKin
 from verbena.verbs import PD, QP, Context, QPState
 
 from .arguments import CONNECT_SECONDS
-from .errors import ConnectionManagerError, ManagerAbsent, ManagerEnded, PeerGone, is_stale
+from .errors import (
+    ConnectionManagerError,
+    ManagerAbsent,
+    ManagerEnded,
+    ParentsConnection,
+    PeerGone,
+    is_stale,
+)
 from .identifier import Address, Id, all_addresses, first_address
 from .manager import DeviceOpener, Manager
 from .program_abi import IdEvent
@@ -81,6 +88,7 @@ class Closed(StrEnum):
     SILENT = "the peer did not answer the disconnection"
     DEVICE = "the device was removed"
     MANAGER = "the agent ended, so that nobody tells when the peer disconnects"
+    FORKED = "it belongs to the process that forked: connect anew in the child"
 
 
 class ConnectionBase(QueueAccess):
@@ -109,6 +117,8 @@ class ConnectionBase(QueueAccess):
             self.id.channel.pump()
         if self._closed is None and isinstance(self.id.ended, ManagerEnded):
             return Closed.MANAGER
+        if self._closed is None and isinstance(self.id.ended, ParentsConnection):
+            return Closed.FORKED
         return self._closed
 
     def __repr__(self) -> str:

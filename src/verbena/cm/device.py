@@ -20,7 +20,13 @@ from typing import Protocol
 from verbena.agent.ucm_answers import EVENT_BYTES
 from verbena.agent.ucm_commands import UcmNumber, pack_command
 
-__all__ = ["KERNEL_PATH", "ConnectionManagerDevice", "DeviceAnswer", "KernelDevice"]
+__all__ = [
+    "KERNEL_PATH",
+    "ConnectionManagerDevice",
+    "DeviceAnswer",
+    "KernelDevice",
+    "WatchedDescriptor",
+]
 
 KERNEL_PATH = "/dev/infiniband/rdma_cm"
 GET_EVENT = pack_command(UcmNumber.GET_EVENT, EVENT_BYTES)
@@ -92,6 +98,15 @@ class WatchedDescriptor:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self.descriptor)
         self._loop = None
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        raise NotImplementedError
+
+    def close_copy(self) -> None:
+        """Close the copy of a forked child, whose loop watches by the parent's epoll."""
+        self._loop = None
+        self.close()
 
     def wait(self, seconds: float | None) -> None:
         """Block until it is readable, or the seconds or 24 days are over."""

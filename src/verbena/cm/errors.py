@@ -25,6 +25,7 @@ __all__ = [
     "ManagerEnded",
     "NoListener",
     "NoSuchAddress",
+    "ParentsConnection",
     "PeerGone",
     "Rejected",
     "Unreachable",
@@ -96,6 +97,17 @@ class ManagerEnded(ConnectionManagerError):
 
     def __init__(self, text: str = _AGENT_ENDED) -> None:
         super().__init__(errno.EIO, text)
+
+
+class ParentsConnection(ConnectionManagerError):
+    """A forked child used what its parent has connected, or listens by."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            errno.ECHILD,
+            "this connection or listener belongs to the process that forked: connect or listen"
+            " anew in the child",
+        )
 
 
 class DeviceRefusal(OSError):

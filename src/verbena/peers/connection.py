@@ -339,6 +339,8 @@ class PeerConnection:
         """
         check_seconds("patience", patience)
         left, session = 0, self._session
+        if session.ended is Ended.FORKED:
+            return
         try:
             async with asyncio.timeout(limited(patience)):
                 await session.close()

@@ -31,6 +31,7 @@ class Ended(StrEnum):
         " given up by its owner, or the range is wrong"
     )
     RESTARTED = "the peer does not know it any more, so it has restarted: connect anew"
+    FORKED = "it belongs to the process that forked: connect anew in the child"
     GIVEN_UP = "the peer did not come back in the time of the Reconnect policy"
 
 
@@ -46,7 +47,8 @@ class PeerConnectionEnded(PeerError, ConnectionError):
 
     def __init__(self, reason: Ended, about: str, lost: int = 0, said: str = "") -> None:
         self.reason = reason
-        code = errno.EPIPE if reason is Ended.HERE else errno.ECONNRESET
+        codes = {Ended.HERE: errno.EPIPE, Ended.FORKED: errno.ECHILD}
+        code = codes.get(reason, errno.ECONNRESET)
         text = f"the connection to {about} has ended: {reason}"
         if lost:
             text += f"; the peer has not confirmed {lost} messages that were sent"

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from verbena import cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.verbs import ConnectError, VerbsError
+from verbena.verbs.forked import follow, let_go
 
 from .connection import (
     PeerConnection,
@@ -64,6 +65,7 @@ class PeerListener:
         self._cm: cm.Listener | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        follow(self)
 
     def __repr__(self) -> str:
         return f"<PeerListener at port {self.port}: {'closed' if self._closed else 'open'}>"
@@ -258,6 +260,17 @@ class PeerListener:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the peers that wait, and those that come, are the parent's."""
+        self._closed = True
+        self._failure = PeerError(
+            errno.ECHILD,
+            "the listener belongs to the process that forked: listen at another port in the child",
+        )
+        self._waiting.clear()
+        for each in self._server.sockets if self._server is not None else ():
+            let_go(each.fileno())
 
     def close(self) -> None:
         """Listen no more, and refuse those that wait. Connections that were given go on."""

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.verbs import MR, PD, WC, AccessFlags, Context, QPCap, SendFlags, VerbsError, WCStatus
+from verbena.verbs.forked import follow
 
 from .errors import Ended, PeerConnectionEnded
 from .memory import BufferPool, RegionCache, byte_view, dense_array
@@ -39,6 +40,7 @@ _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE_BYTES = 64
 _INLINE = int(SendFlags.INLINE)
 _AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
+_ALL_ARRIVED = (Ended.HERE, Ended.PEER, Ended.FORKED)  # or it is not this process that has sent
 _FIRST = "what failed first: "  # as hca/sentences.c has it
 _MESSAGES = frozenset((int(MessageKind.DATA), int(MessageKind.LARGE)))
 _ONE_SIDED = 64  # requests for arrays, at a time
@@ -152,6 +154,7 @@ class Session:
         self._fetched_early: dict[int, bool] = {}  # as _taken_early, for _fetched_here
         self._inbox: deque[Arrived] = deque()
         self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
+        follow(self)
 
     # ---- memory ----
 
@@ -202,7 +205,7 @@ class Session:
 
     def failure(self) -> PeerConnectionEnded:
         """Return the exception that says why it has ended."""
-        lost = len(self._outgoing) if self.ended not in (Ended.HERE, Ended.PEER) else 0
+        lost = len(self._outgoing) if self.ended not in _ALL_ARRIVED else 0
         said = self._said if self.ended in (Ended.DIED, Ended.REFUSED) else ""
         return PeerConnectionEnded(self.ended or Ended.HERE, self.about, lost, said)
 
@@ -319,6 +322,13 @@ class Session:
             )
         )
         return self.transport is transport
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the connection, and all that it has, is the parent's."""
+        self.ended = self.ended or Ended.FORKED
+        self.transport = self._pd = self._regions = None
+        self._tasks.clear()
+        self._is_released = True
 
     def release(self) -> None:
         """Disconnect, and close everything."""

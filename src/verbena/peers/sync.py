@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +25,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from verbena.cm.arguments import CONNECT_SECONDS, check_timeout, keywords, limited
+from verbena.verbs.forked import follow
 from verbena.verbs.here import place
 
 from .arrays import RemoteArray
@@ -80,9 +83,22 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched = selectors.EpollSelector()
         self._thread: threading.Thread | None = None
+        follow(self)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the next call starts a loop: no thread has come along.
+
+        What remains of the parent's loop gets an epoll descriptor of its own, since it would have
+        the parent's watch nothing when it is collected.
+        """
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+        with select.epoll() as empty:
+            os.dup2(empty.fileno(), self._watched.fileno(), inheritable=False)
+        self._watched = selectors.EpollSelector()
 
     def call(
         self,
@@ -115,8 +131,8 @@ class LoopThread:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            if self._loop is None:
+                self._loop = asyncio.SelectorEventLoop(self._watched)
                 self._loop.set_default_executor(LastingExecutor())
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="verbena.peers", daemon=True

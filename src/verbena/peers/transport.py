@@ -21,6 +21,7 @@ from verbena import aio, cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, QP, SRQ, Context, QPCap, QPInfo, open_device
+from verbena.verbs.forked import follow, let_go
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
@@ -166,6 +167,11 @@ class SocketTransport:
         self.peer = peer
         self.about = streams.about
         self.local = streams.name("sockname")
+        follow(self)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child: the socket ends with the parent, which tells the peer."""
+        let_go(self._streams.writer.get_extra_info("socket").fileno())
 
     async def wait_lost(self) -> None:
         with suppress(OSError, ssl.SSLError):

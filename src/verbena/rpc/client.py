@@ -17,6 +17,7 @@ import msgspec
 
 from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, check_whole
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
+from verbena.peers.errors import Ended
 from verbena.peers.transport import Dialing, dial
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs.here import place
@@ -328,6 +329,8 @@ class Client:
 
     async def close(self) -> None:
         """Disconnect. Calls under way fail with ServerGone."""
+        if self._link.ended is Ended.FORKED:
+            return
         try:
             await self._link.close()
         finally:

@@ -32,6 +32,7 @@ from verbena.verbs import (
     VerbsError,
     WCStatus,
 )
+from verbena.verbs.forked import follow
 
 from ._frames import FrameEnd
 from .bulk import Fetch, Offers, nbytes_of, payload_bytes
@@ -170,6 +171,7 @@ class Link(FrameEnd):
         self._leaving: list[asyncio.Future[None]] = []
         self._is_closing = False
         poller.targets[self.qp.qp_num] = self
+        follow(self)
 
     def start(self) -> None:
         """Watch for the end of the peer."""
@@ -521,6 +523,10 @@ class Link(FrameEnd):
             pass
         finally:
             self._lost(Ended.HERE)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the link is the parent's."""
+        self.ended = self.ended or Ended.FORKED
 
     def abort(self) -> None:
         """Disconnect at once, without a goodbye."""

@@ -21,6 +21,7 @@ from verbena.peers.listening import Accept, PeerListener, listen_for_peers
 from verbena.peers.transport import CmHome, Sharing, SocketHome, host_and_port
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs import PD, VerbsError
+from verbena.verbs.forked import follow
 
 from .client import MAX_MESSAGE, calls_hello, check_numbers, peer_options, spin_seconds
 from .codecs import codec_named
@@ -91,8 +92,10 @@ class RpcServer:
         self._guests: dict[Link, _Guest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
+        self._is_parents = False  # in a forked child
         self._takes_no_more = asyncio.Event()
         self._failure: OSError | None = None  # why it takes no more clients
+        follow(self)
         self._hello = calls_hello(peer_options(options))
         self.strategies = options.get("strategies", Strategies())
         self._most = options.get("calls", 64)
@@ -321,6 +324,10 @@ class RpcServer:
 
     # ---- the end ----
 
+    def stay_with_parent(self) -> None:
+        """In a forked child the server is the parent's, which goes on."""
+        self._is_parents = True
+
     async def wait_closed(self) -> None:
         """Wait until it was closed. Raises OSError when it can take no more clients: the agent has
         ended, and it could not listen by another one."""
@@ -335,7 +342,7 @@ class RpcServer:
         no number of seconds.
         """
         check_seconds("grace", grace)
-        if self._listener is None or self._closed.is_set():
+        if self._listener is None or self._closed.is_set() or self._is_parents:
             return
         self._closed.set()
         self._takes_no_more.set()
