@@ -29,8 +29,9 @@ class DaskComm:
         return f"Dask over {self.scheme}://"
 
     def measure(self, effort: Effort, cores: Cores) -> Sample:
-        if find_spec("distributed") is None:
-            raise SkipError("distributed is not installed: pip install 'verbena[dask]'")
+        for module, extra in (("distributed", "dask"), ("pandas", "bench")):
+            if find_spec(module) is None and (module == "distributed" or "table" in self.what):
+                raise SkipError(f"{module} is not installed: pip install 'verbena[{extra}]'")
         seconds = str(max(effort.seconds, 1.0))
         command = [sys.executable, "-m", "benchmarks.dask_worker", self.what, self.scheme, seconds]
         try:

@@ -2,12 +2,11 @@
 """Times Dask over a scheme: ``python -m benchmarks.dask_worker WHAT SCHEME SECONDS``.
 
 WHAT is "small" (round trips of a small message between two processes), "array" (100 MB one way),
-"shuffle" (1 GB between four workers) or "replicate" (each of four workers fetches what the others
-have of 512 MiB, and computes nothing). It prints a number, in microseconds or MiB/s or seconds;
-dask_cases.py starts it.
+or a load of dask_loads.py, which four workers carry out. It prints a number, in microseconds or
+MiB/s or seconds; dask_cases.py starts it.
 
-Memory that a process uses for the first time costs more than all else in a shuffle, so the time is
-the median of those after the first.
+Memory that a process uses for the first time costs more than all else in a shuffle, so the time of
+a load is the median of those after the first.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import numpy as np
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
 
+from benchmarks.dask_loads import LOADS
+
 ARRAY = 100_000_000
-SHUFFLED = 1 << 30
-REPLICATED = 512 << 20
 REPEATED = 7
 
 
@@ -60,33 +59,6 @@ async def exchange(address: str, what: str, seconds: float) -> float:
     return took * 1e6 if what == "small" else ARRAY / took / 2**20
 
 
-def shuffled(client: Any) -> float:
-    import dask.array
-    from distributed import wait
-
-    del client
-    side = int((SHUFFLED / 8) ** 0.5)
-    rows = dask.array.ones((side, side), chunks=(side // 16, side)).persist()
-    wait(rows)
-    begin = time.perf_counter()
-    wait(rows.rechunk((side, side // 16), method="tasks").persist())
-    return time.perf_counter() - begin
-
-
-def replicated(client: Any) -> float:
-    from distributed import wait
-
-    workers = list(client.scheduler_info()["workers"])
-    arrays = [
-        client.submit(np.ones, REPLICATED // 8 // 16, workers=workers[number % 4], pure=False)
-        for number in range(16)
-    ]
-    wait(arrays)
-    begin = time.perf_counter()
-    wait([client.submit(len, arrays, workers=worker, pure=False) for worker in workers])
-    return time.perf_counter() - begin
-
-
 def of_workers(scheme: str, what: Callable[[Any], float]) -> float:
     from distributed import Client, LocalCluster
 
@@ -99,15 +71,12 @@ def of_workers(scheme: str, what: Callable[[Any], float]) -> float:
         return statistics.median([what(client) for _ in range(1 + REPEATED)][1:])
 
 
-OF_WORKERS = {"shuffle": shuffled, "replicate": replicated}
-
-
 def main(what: str, scheme: str, seconds: float) -> None:
     if what == "serve":
         asyncio.run(serve(scheme))
         return
-    if what in OF_WORKERS:
-        print("took", of_workers(scheme, OF_WORKERS[what]))
+    if what in LOADS:
+        print("took", of_workers(scheme, LOADS[what]))
         return
     words = [sys.executable, "-m", "benchmarks.dask_worker", "serve", scheme, "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
