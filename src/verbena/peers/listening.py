@@ -39,7 +39,7 @@ from .transport import (
     Transport,
     over_streams,
 )
-from .wire import OTHER_PURPOSE, UNKNOWN, Hello
+from .wire import NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello
 
 __all__ = ["PeerListener", "listen_for_peers"]
 
@@ -161,11 +161,13 @@ class PeerListener:
 
     def _on_request(self, request: cm.ConnectionRequest) -> None:
         async def accept(seat: Seat, own: Hello) -> Transport:
+            try:
+                shared = seat.sharing(request.pd)
+            except VerbsError:
+                request.reject(NO_ROOM)
+                raise
             conn = await request.accept(
-                private_data=own.to_bytes(),
-                cap=seat.cap,
-                prepare=seat.prepare,
-                **seat.sharing(request.pd),
+                private_data=own.to_bytes(), cap=seat.cap, prepare=seat.prepare, **shared
             )
             return CmTransport(conn, hello)
 
@@ -227,9 +229,13 @@ class PeerListener:
         writer = streams.writer
 
         async def accept(seat: Seat, own: Hello) -> Transport:
-            await streams.say(own)
             assert isinstance(seat.home, SocketHome)
-            return await over_streams(seat.home, streams, seat, hello)
+            try:
+                await streams.say(own)
+                return await over_streams(seat.home, streams, seat, hello)
+            except BaseException:
+                writer.close()
+                raise
 
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

@@ -24,7 +24,7 @@ from verbena.verbs import PD, QP, SRQ, Context, QPCap, QPInfo, open_device
 from verbena.verbs.forked import follow, let_go
 
 from .errors import Ended, PeerError, UnknownSession
-from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
+from .wire import HELLO_SIZE, NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello
 
 __all__ = [
     "CmHome",
@@ -234,7 +234,10 @@ class Streams:
 def _why(has_tls: bool) -> str:
     """Return why a peer may have closed a socket before there was a connection."""
     if not has_tls:
-        return "it may expect TLS (tls=), speak another protocol, or have been stopped"
+        return (
+            "it may expect TLS (tls=), speak another protocol, have no memory for another"
+            " connection, or have been stopped"
+        )
     return (
         "it may ask for a certificate of this side that it trusts (load_cert_chain of tls=), have"
         " no TLS, or have been stopped"
@@ -339,6 +342,8 @@ async def dial(to: Dialing, seat: Seat, hello: Hello) -> Transport:
                 raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED) from error
             if error.private_data.startswith(OTHER_PURPOSE):
                 raise _other_purpose() from error
+            if error.private_data.startswith(NO_ROOM):
+                raise _no_room(f"{to.host}:{to.port}") from error
             raise
         try:
             return CmTransport(conn, Hello.from_bytes(conn.private_data))
@@ -396,6 +401,14 @@ async def _over_socket(to: Dialing, home: SocketHome, seat: Seat, hello: Hello) 
     except BaseException:
         streams.writer.close()
         raise
+
+
+def _no_room(about: str) -> PeerError:
+    return PeerError(
+        errno.ECONNREFUSED,
+        f"{about} has no memory for another connection, or its device has no room: its program says"
+        " why; fewer slots (slots=), or smaller ones (slot_size=), need less",
+    )
 
 
 def _other_purpose() -> PeerError:

@@ -18,14 +18,16 @@ from typing import NamedTuple
 from .errors import PeerError
 
 __all__ = [
-    *("CALLS", "HEADER_SIZE", "HELLO_SIZE", "MESSAGES", "OTHER_PURPOSE", "UNKNOWN"),
-    *("Header", "Hello", "MessageKind"),
+    *("CALLS", "HEADER_SIZE", "HELLO_SIZE", "MESSAGES", "NO_ROOM", "OTHER_PURPOSE"),
+    *("UNKNOWN", "Header", "Hello", "MessageKind"),
 ]
 
 UNKNOWN = b"VRBP unknown session"
 """The private data of a REJ to a side that comes back to a session that has gone."""
 OTHER_PURPOSE = b"VRBP other purpose"
 """The private data of a REJ to a side that wants other connections than the listener gives."""
+NO_ROOM = b"VRBP no room"
+"""The private data of a REJ by a side that cannot make what it has for each connection."""
 MESSAGES, CALLS = 0, 1
 """Purposes of connections: messages (verbena.connect), and calls (verbena.rpc)."""
 _MAGIC = b"VRBP"

@@ -20,7 +20,7 @@ from verbena.peers.errors import Ended, PeerError
 from verbena.peers.listening import Accept, PeerListener, listen_for_peers
 from verbena.peers.transport import CmHome, Sharing, SocketHome, host_and_port
 from verbena.peers.wire import CALLS, Hello
-from verbena.verbs import PD, VerbsError
+from verbena.verbs import PD, ConnectError, VerbsError
 from verbena.verbs.forked import follow
 
 from .client import MAX_MESSAGE, calls_hello, check_numbers, peer_options, spin_seconds
@@ -235,6 +235,10 @@ class RpcServer:
             for station in found:
                 station.abandon()
             plan.abandon()
+            if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
+                about = {"message": f"{self!r} could not take a client", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(about)
+                return
             if isinstance(error, OSError):  # the client has given up, or cannot be reached
                 return
             raise
