@@ -12,6 +12,8 @@ import pytest
 
 from tests.nvmeof.conftest import MIB, NQN, connected, image, run, serving
 from verbena import nvmeof
+from verbena.nvmeof.commands import IoOpcode
+from verbena.nvmeof.disk import Words
 from verbena.nvmeof.status import Status
 
 
@@ -179,5 +181,20 @@ def test_writes_that_had_come_before_a_file_is_closed(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="was closed while it is served"):
             store.write(0, memoryview(b"w" * 4096), False)
         assert store.path.read_bytes()[:12_288] == b"w" * 12_288
+
+    run(main())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_flush_of_all_disks_of_which_one_has_a_defect() -> None:
+    async def main() -> None:
+        first, second = SlowStore(), OwnStore()
+        async with serving(first, second) as (target, _), await connected(target) as controller:
+            await controller.disks[1]._run(Words(IoOpcode.FLUSH, 0xFFFFFFFF))
+            second.error = RuntimeError("a defect of this store")
+            with pytest.raises(nvmeof.CommandFailed) as caught:
+                await controller.disks[1]._run(Words(IoOpcode.FLUSH, 0xFFFFFFFF))
+            assert caught.value.status == Status.INTERNAL_ERROR
+            gc.collect()
 
     run(main())

@@ -454,12 +454,14 @@ class TargetQueue(Completions):
     def _flush_stores(self, work: Work, blocks: Blocks | None) -> None:
         namespaces = self.session.flushed_by(work.command)
 
-        def flush_all() -> Awaitable[Any] | None:
-            begun = [each.store.flush() for each in namespaces]
-            waiting = [each for each in begun if each is not None]
-            return asyncio.gather(*waiting) if waiting else None
+        async def flush_all() -> None:
+            for each in namespaces:
+                waiting = each.store.flush()
+                if waiting is not None:
+                    await waiting
 
-        self._wait(work, True, flush_all, self._done)
+        flush = namespaces[0].store.flush if len(namespaces) == 1 else flush_all
+        self._wait(work, True, flush, self._done)
 
     def _wait(
         self,
