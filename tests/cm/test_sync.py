@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -176,3 +178,31 @@ def test_a_group() -> None:
         assert member.cq.wait_one(10).byte_len == 46
         assert member.qpn == verbs.MULTICAST_QPN
         assert not sender.cq.poll()
+
+
+def test_a_listener_that_another_thread_closes() -> None:
+    """Whatever a thread is about, and however many wait: each of them ends."""
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(40):
+        listener = sync.listen(0, host=HOST)
+        with ThreadPoolExecutor(3) as threads:
+            serving = [threads.submit(list, listener) for _ in range(1 + number % 3)]
+            time.sleep(number % 8 * 0.0005)
+            listener.close()
+            assert [each.result(timeout=10) for each in serving] == [[]] * len(serving)
+    assert len(os.listdir("/proc/self/fd")) <= before + 4  # devices that stay open
+
+
+def test_a_connection_that_another_thread_closes(serve: Any) -> None:
+    def attend(request: sync.SyncRequest) -> None:
+        with request.accept() as conn:
+            assert conn.wait_closed(timeout=10) is cm.Closed.PEER
+
+    port = serve(attend)
+    with ThreadPoolExecutor(1) as threads:
+        for number in range(10):
+            conn = sync.connect(HOST, port)
+            waiting = threads.submit(conn.wait_closed)
+            time.sleep(number % 4 * 0.001)
+            conn.close()
+            assert waiting.result(timeout=10) is cm.Closed.HERE

@@ -34,8 +34,9 @@ from verbena.agent.ucm_commands import UcmNumber, pack_command
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.verbs import Device, LinkLayer
 
-from .device import ConnectionManagerDevice, DeviceAnswer, WatchedDescriptor
+from .device import ConnectionManagerDevice, DeviceAnswer
 from .errors import DeviceRefusal, ManagerAbsent, ManagerEnded
+from .watched_descriptor import WatchedDescriptor
 
 __all__ = ["AgentDevice", "open_agent_device", "refusal_of"]
 
@@ -175,8 +176,7 @@ class AgentDevice(WatchedDescriptor):
             self._note(answers)
         return DeviceAnswer(answers[0].data, answers[0].gid_index_at, answers[0].gid)
 
-    def close(self) -> None:
-        self.unwatch()
+    def close_descriptor(self) -> None:
         self._events.close()
         self._calls.close()
 

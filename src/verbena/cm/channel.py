@@ -19,9 +19,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from verbena.verbs.forked import follow
 from verbena.verbs.here import place
 
-from .device import ConnectionManagerDevice, WatchedDescriptor
+from .device import ConnectionManagerDevice
 from .errors import NoSuchAddress, ParentsConnection
 from .program_abi import IdEvent, parse_event
+from .watched_descriptor import WatchedDescriptor
 
 __all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now", "time_here"]
 

@@ -3,15 +3,14 @@
 
 ``ConnectionManagerDevice`` is what this package needs of it; agent_device.py has that of Verbena's
 agent. Commands and answers are those of Linux' rdma_user_cm.h, as ``pack_command`` makes them. A
-device belongs to one thread at a time.
+device belongs to one thread at a time, and any thread may close it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
+import errno
 import os
-import select
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from typing import Protocol
 from verbena.agent.ucm_answers import EVENT_BYTES
 from verbena.agent.ucm_commands import UcmNumber, pack_command
 
+from .watched_descriptor import WatchedDescriptor
+
 __all__ = [
     "KERNEL_PATH",
     "ConnectionManagerDevice",
     "DeviceAnswer",
     "KernelDevice",
-    "WatchedDescriptor",
 ]
 
 KERNEL_PATH = "/dev/infiniband/rdma_cm"
@@ -73,7 +73,8 @@ class ConnectionManagerDevice(Protocol):
         ...
 
     def wait(self, seconds: float | None) -> None:
-        """Block this thread until there may be events, or the seconds are over."""
+        """Block this thread until there may be events, the device is closed, or the seconds are
+        over."""
         ...
 
     def close(self) -> None:
@@ -81,49 +82,15 @@ class ConnectionManagerDevice(Protocol):
         ...
 
 
-class WatchedDescriptor:
-    """A descriptor that is readable when there may be events, in a loop or in a thread."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def watch(self, ready: Callable[[], None]) -> None:
-        """Have the running loop call this whenever the descriptor is readable."""
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self.descriptor, ready)
-
-    def unwatch(self) -> None:
-        """Call it no more."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self.descriptor)
-        self._loop = None
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        raise NotImplementedError
-
-    def close_copy(self) -> None:
-        """Close the copy of a forked child, whose loop watches by the parent's epoll."""
-        self._loop = None
-        self.close()
-
-    def wait(self, seconds: float | None) -> None:
-        """Block until it is readable, or the seconds or 24 days are over."""
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        most = 0x7FFFFFFF  # milliseconds that poll() takes
-        poll.poll(None if seconds is None else min(max(seconds, 0.0) * 1000, most))
-
-
 class KernelDevice(WatchedDescriptor):
     """/dev/infiniband/rdma_cm, of a kernel or of ``verbena run``. Raises OSError."""
 
     def __init__(self, path: str = KERNEL_PATH) -> None:
         super().__init__(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
-        self._closed = False
 
     def execute(self, command: bytes, option: bytes = b"") -> DeviceAnswer:
+        if self.is_closed:
+            raise OSError(errno.EBADF, "the connection manager's device was closed")
         number, _, room = _HEADER.unpack_from(command)
         answer = ctypes.create_string_buffer(option, len(option)) if option else None
         if room:
@@ -143,11 +110,8 @@ class KernelDevice(WatchedDescriptor):
         except BlockingIOError:
             return None
 
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.unwatch()
-            os.close(self.descriptor)
+    def close_descriptor(self) -> None:
+        os.close(self.descriptor)
 
 
 def _with_pointer(number: int, command: bytes, address: int) -> bytes:
