@@ -123,6 +123,55 @@ def test_a_store_with_a_defect(
     assert "RuntimeError: a defect of this store" in caplog.text
 
 
+class CountingStore(OwnStore):
+    """Its calls return how many bytes they did, as those of Python's files do."""
+
+    def read(self, offset: int, into: memoryview) -> int:  # type: ignore[override]
+        return len(into)
+
+    def write(self, offset: int, data: memoryview, is_durable: bool) -> int:  # type: ignore[override]
+        return len(data)
+
+    def flush(self) -> int:  # type: ignore[override]
+        return MIB
+
+    def zero(self, offset: int, length: int) -> int:  # type: ignore[override]
+        return length
+
+    def discard(self, offset: int, length: int) -> int:  # type: ignore[override]
+        return length
+
+
+METHODS = {"compare": "read", "durable": "write", "zeroes": "zero"}
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_store_whose_calls_return_a_number(
+    name: str, delayed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The command fails, the target says what returned it, and the connection goes on."""
+
+    async def main() -> None:
+        store = CountingStore()
+        served = nvmeof.DelayedStore(store, 0.001) if delayed else store
+        async with (
+            serving(served, nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as controller,
+        ):
+            for _ in range(2):
+                with pytest.raises(nvmeof.CommandFailed) as caught:
+                    await COMMANDS[name](controller.disks[1])
+                assert caught.value.status == Status.INTERNAL_ERROR
+                await COMMANDS[name](controller.disks[2])
+            assert controller.reconnects == 0
+
+    run(main())
+    method = METHODS.get(name, name.removeprefix("long "))
+    assert f"CountingStore.{method}" in caplog.text
+    assert ": a method of a Store returns None" in caplog.text
+
+
 def test_what_is_no_store_is_refused() -> None:
     class Half:
         size = MIB

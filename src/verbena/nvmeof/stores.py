@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import errno
 import fcntl
+import inspect
 import mmap
 import os
 import stat
@@ -21,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store", "check_store"]
+__all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store", "call_store", "check_store"]
 
 Waiting = Awaitable[None] | None
 SmallWrite = tuple[int, memoryview, asyncio.Future[None]]
@@ -81,6 +82,18 @@ def check_store(store: object) -> None:
             f"{store!r} is no nvmeof.Store, from which a class of yours inherits: it has no"
             f" {', '.join(missing)}"
         )
+
+
+def call_store(method: Callable[..., Waiting], *words: object) -> Waiting:
+    """Call a method of a store, and return what it returns. Raises what it raises, and TypeError
+    where it returns neither None nor an awaitable."""
+    waiting = method(*words)
+    if waiting is not None and not inspect.isawaitable(waiting):
+        raise TypeError(
+            f"{method!r} returned {waiting!r}: a method of a Store returns None when it is done, or"
+            " an awaitable that ends then"
+        )
+    return waiting
 
 
 class MemoryStore:
@@ -375,7 +388,7 @@ class DelayedStore:
             seconds = self._seconds + length * self._per_byte
             self.busy_seconds += seconds
             await asyncio.sleep(seconds)
-        if (waiting := call(*words)) is not None:
+        if (waiting := call_store(call, *words)) is not None:
             await waiting
 
     def read(self, offset: int, into: memoryview) -> Waiting:

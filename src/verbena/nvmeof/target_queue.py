@@ -53,6 +53,7 @@ from .send_queue import (
 )
 from .session import Blocks, SessionState, TargetSession
 from .status import DNR, Status
+from .stores import call_store
 from .stragglers import NO_NAMESPACE, of_namespace
 from .subsystems import Namespace
 
@@ -390,7 +391,8 @@ class TargetQueue(Completions):
             return
         work.buffer = self._take_buffer(length)
         into = memoryview(work.buffer)[:length]
-        self._wait(work, False, partial(namespace.store.read, offset, into), self._send_data)
+        call = partial(call_store, namespace.store.read, offset, into)
+        self._wait(work, False, call, self._send_data)
 
     def _send_data(self, work: Work) -> None:
         """WRITE the buffer of a command to the host, and answer."""
@@ -410,7 +412,7 @@ class TargetQueue(Completions):
             return
         if len(work.data) != length:
             raise Failure(Status.SGL_DATA_LENGTH)
-        call = partial(namespace.store.write, offset, work.data, durable)
+        call = partial(call_store, namespace.store.write, offset, work.data, durable)
         self._wait(work, True, call, self._done)
 
     def _compare(self, work: Work, blocks: Blocks | None) -> None:
@@ -431,21 +433,22 @@ class TargetQueue(Completions):
                 raise Failure(Status.COMPARE_FAILURE)
             self._done(done)
 
-        call = partial(namespace.store.read, offset, stored)
+        call = partial(call_store, namespace.store.read, offset, stored)
         self._wait(work, False, call, compare, lambda: self._give_back(own))
 
     def _zero(self, work: Work, blocks: Blocks | None) -> None:
         assert blocks is not None
         namespace, offset, length, _ = blocks
         namespace.writes += 1
-        self._wait(work, True, partial(namespace.store.zero, offset, length), self._done)
+        call = partial(call_store, namespace.store.zero, offset, length)
+        self._wait(work, True, call, self._done)
 
     def _discard(self, work: Work, blocks: Blocks | None) -> None:
         ranges = self.session.ranges_of(work.command, bytes(work.data))
 
         async def discard_all() -> None:
             for each in ranges:
-                waiting = each.namespace.store.discard(each.offset, each.length)
+                waiting = call_store(each.namespace.store.discard, each.offset, each.length)
                 if waiting is not None:
                     await waiting
 
@@ -456,12 +459,14 @@ class TargetQueue(Completions):
 
         async def flush_all() -> None:
             for each in namespaces:
-                waiting = each.store.flush()
+                waiting = call_store(each.store.flush)
                 if waiting is not None:
                     await waiting
 
-        flush = namespaces[0].store.flush if len(namespaces) == 1 else flush_all
-        self._wait(work, True, flush, self._done)
+        if len(namespaces) == 1:
+            self._wait(work, True, partial(call_store, namespaces[0].store.flush), self._done)
+        else:
+            self._wait(work, True, flush_all, self._done)
 
     def _wait(
         self,
