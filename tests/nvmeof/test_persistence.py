@@ -293,7 +293,7 @@ def test_a_command_that_changes_nothing_waits_for_no_disk(tmp_path: Path) -> Non
 def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The target says which file it is; to the host it is not a disk that is full or read only."""
+    """The target says which file it is; to the host it is not a disk that is read only."""
     folder = tmp_path / "state"
     folder.mkdir()
     model = model_with_file(folder / "saved")
@@ -325,6 +325,36 @@ def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(
 
     run(main())
     assert ReservationFile(folder / "saved").load().keys == {ONE.bytes: 6}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_change_for_which_there_is_no_room(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(file: ReservationFile, reservations: Reservations) -> None:
+        raise OSError(number, "no room")
+
+    async def main() -> None:
+        async with (
+            nvmeof.Target(model_with_file(tmp_path / "saved"), host=HOST, port=0) as target,
+            await connected(target, host_id=ONE) as controller,
+        ):
+            disk = controller.disks[1]
+            await disk.register(5, persist=True)
+            with monkeypatch.context() as patch:
+                patch.setattr(ReservationFile, "save", no_room)
+                for work in (
+                    disk.register(6, 5, action=2),
+                    disk.acquire(5, ReservationType.WRITE_EXCLUSIVE),
+                    disk.register(0, 5, action=1, persist=False),
+                ):
+                    with pytest.raises(nvmeof.CommandFailed, match="make room in") as caught:
+                        await work
+                    assert caught.value.status == Status.CAPACITY
+                    assert caught.value.errno == errno.ENOSPC
+            await disk.acquire(5, ReservationType.WRITE_EXCLUSIVE)
+
+    run(main())
 
 
 def test_a_file_that_cannot_be_replaced_leaves_no_other(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ _MOST_BLOCKS = 1 << 16
 _FORCE_UNIT_ACCESS = 1 << 14
 _MOST_RANGES = 256
 _DEALLOCATE = 4
+_NOT_SAVED = (
+    "the target has no room to save reservations: make room in the file system that has their file"
+)
 _MOST_KEY = (1 << 64) - 1
 _REPEATABLE = (IoOpcode.DATASET_MANAGEMENT, IoOpcode.RESERVATION_REPORT)  # of those with words
 _INLINE = 8192  # writes that may go in capsules
@@ -314,16 +317,17 @@ class Disk:
     async def _reserve(
         self, command: Words, first: int, second: int, preempted: int | None = None
     ) -> None:
-        """Run a command with two keys; where they conflict, say with what."""
+        """Run a command with two keys; where they conflict, say with what. Raises CommandFailed."""
         try:
             await self._with_data(command, struct.pack("<QQ", first, second))
         except CommandFailed as error:
-            if error.status != Status.RESERVATION_CONFLICT:
+            if error.status not in (Status.RESERVATION_CONFLICT, Status.CAPACITY):
                 raise
-            why = None
+            why = _NOT_SAVED if error.status == Status.CAPACITY else None
             with suppress(NvmeError):
-                keys = keys_of(await self._whole_report())
-                why = why_conflict(command.opcode, keys, self._host, first, preempted)
+                if why is None:
+                    keys = keys_of(await self._whole_report())
+                    why = why_conflict(command.opcode, keys, self._host, first, preempted)
             raise CommandFailed(command.about, error.status, error.is_final, why) from None
 
     @property

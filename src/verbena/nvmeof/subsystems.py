@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import FormatError
 from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
-from .replies import Failure
+from .replies import Failure, status_of_error
 from .reservation_files import ReservationFile
 from .reservations import Reservations
 from .status import Status
@@ -98,15 +98,16 @@ class Namespace:
             self.reservations = changed
 
     async def _save(self, file: ReservationFile, changed: Reservations) -> None:
-        """Save reservations. Raises Failure: what is wrong with the file is not the host's matter,
-        and the target says it."""
+        """Save reservations. Raises Failure: CAPACITY where there is no room. What else is wrong
+        with the file is not the host's matter, and the target says it."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, file.save, changed)
         except OSError as error:
             about = "reservations of namespace %d cannot be saved in %s: %s"
             _log.error(about, self.nsid, file.path, error.strerror or error)
-            raise Failure(Status.INTERNAL_ERROR) from error
+            is_full = status_of_error(error, is_write=True) is Status.CAPACITY
+            raise Failure(Status.CAPACITY if is_full else Status.INTERNAL_ERROR) from error
 
 
 class Subsystem:
