@@ -14,8 +14,9 @@ import pickle
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from fsspec.tests import abstract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.nvmeof.conftest import HOST, MIB, NQN, ChildTarget, connected, pair, run, serving
+from tests.nvmeof.conftest import HOST, MIB, NQN, ChildTarget, connected, image, pair, run, serving
 from verbena import fabrics, nvmeof, sim
 from verbena.disk_files import DiskFileSystem, format_disk
 from verbena.disk_files.layout import DATA_BEGIN, allocate, newest, slot_of
@@ -315,6 +316,84 @@ def test_a_disk_that_is_too_small() -> None:
                 assert caught.value.errno == errno.ENOSPC
         async with volumes(1, 4 * 4096) as (volume,):
             await volume.load()
+
+    run(main())
+
+
+@asynccontextmanager
+async def served_volume(path: Path) -> AsyncIterator[Volume]:
+    """The disk that a file is, as a host has it that has just connected."""
+    with closing(nvmeof.FileStore(path)) as store:
+        async with serving(store) as (target, _), await connected(target) as controller:
+            yield Volume(controller.disks[1], 5.0)
+
+
+def test_a_disk_that_was_made_smaller_than_its_files(tmp_path: Path) -> None:
+    """What lies behind its end cannot be read; it can be removed, and all else goes on."""
+    path = image(tmp_path, MIB)
+
+    async def main() -> None:
+        async with served_volume(path) as volume:
+            await make_volume(volume.disk, False, 5.0)
+            await volume.write("/first", b"1" * 10_000, False)
+            await volume.write("/large", b"2" * 500_000, False)
+            await removing(volume, "/first")
+            await volume.write("/small", b"3" * 8192, False)  # its list of files is in front, too
+            assert volume.index is not None
+            assert volume.index.offset < 300_000
+        os.truncate(path, 300_000)
+        async with served_volume(path) as volume:
+            large = await volume.open("/large")
+            assert await volume.read("/large", large, 0, 100) == b"2" * 100
+            with pytest.raises(OSError, match="has 299008 bytes, and /large lies") as caught:
+                await volume.read("/large", large, 0, large.size)
+            assert caught.value.errno == errno.EIO
+            small = await volume.open("/small")
+            assert await volume.read("/small", small, 0, 8192) == b"3" * 8192
+            with pytest.raises(OSError, match="no room for") as caught:
+                await volume.write("/more", bytes(400_000), False)
+            assert caught.value.errno == errno.ENOSPC
+            await removing(volume, "/large")
+            await volume.write("/more", bytes(100_000), False)
+            assert set(await contents(volume)) == {"/small", "/more"}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "text"),
+    [
+        (299_520, errno.EIO, "has 299008 bytes, and the list of its files lies beyond"),
+        (4096, errno.EMEDIUMTYPE, "has 4096 bytes, and no file system is of so few"),
+    ],
+)
+def test_a_disk_that_was_made_smaller_than_its_list_of_files(
+    tmp_path: Path, size: int, number: int, text: str
+) -> None:
+    path = image(tmp_path, MIB)
+
+    async def main() -> None:
+        async with served_volume(path) as volume:
+            await make_volume(volume.disk, False, 5.0)
+            await volume.write("/large", b"2" * 500_000, False)
+            await volume.write("/large", b"2" * 400_000, False)
+            for count in range(40):  # so that the list of files lies behind the large file
+                await volume.write(f"/small/{count}", b"3" * 5000, False)
+            assert volume.index is not None
+            assert volume.index.offset > 299_520
+        os.truncate(path, size)
+        async with served_volume(path) as volume:
+            works: list[Coroutine[Any, Any, object]] = [
+                volume.load(),
+                volume.open("/large"),
+                volume.write("/new", b"4", False),
+                removing(volume, "/large"),
+            ]
+            for work in works:
+                with pytest.raises(OSError, match=text) as caught:
+                    await work
+                assert caught.value.errno == number
+                assert "was made smaller; restore it" in str(caught.value)
 
     run(main())
 

@@ -149,13 +149,14 @@ def allocate(
 ) -> tuple[Extent, ...]:
     """Return free extents of whole blocks for ``length`` bytes, the first that there are.
 
-    ``size`` is the disk's. With ``in_one`` there is one extent. Raises OSError (ENOSPC).
+    ``size`` is the disk's; what is used may lie beyond it, on a disk that was made smaller. With
+    ``in_one`` there is one extent. Raises OSError (ENOSPC).
     """
     wanted = left = -(-length // block) * block
     found: list[Extent] = []
-    at = DATA_BEGIN
-    for offset, count in [*sorted(used), (size // block * block, 0)]:
-        room = offset - at
+    at, stop = DATA_BEGIN, size // block * block
+    for offset, count in [*sorted(used), (stop, 0)]:
+        room = min(offset, stop) - at
         if left and room >= (left if in_one else block):
             found.append((at, min(room, left)))
             left -= found[-1][1]

@@ -73,6 +73,12 @@ class Volume:
     async def load(self) -> None:
         """Read the index again if another host has changed it. Raises OSError."""
         generation = 0
+        if self.disk.size < DATA_BEGIN:
+            raise OSError(
+                errno.EMEDIUMTYPE,
+                f"{self._about} has {self.disk.size} bytes, and no file system is of so few: if it"
+                " had one, the disk was made smaller; restore it",
+            )
         for _ in range(_TRIES):
             found = newest(await self.disk.read(0, DATA_BEGIN))
             if found is None:
@@ -86,7 +92,8 @@ class Volume:
                 return
             if generation == self._writing:
                 return  # its tree will be there in a moment
-            data = await self._read_range((self._whole_blocks(found),), 0, found.length)
+            place = self._whole_blocks(found)
+            data = await self._read_range("the list of its files", (place,), 0, found.length)
             if zlib.crc32(data) == found.crc:
                 if self.index is None or generation > self.index.generation:
                     self.index = found
@@ -107,10 +114,11 @@ class Volume:
     async def read(self, path: str, file: DiskFile, start: int, end: int) -> bytes:
         """Return a range of the bytes of a file that was opened.
 
-        Raises OSError: ESTALE where the file was replaced or removed meanwhile.
+        Raises OSError: ESTALE where the file was replaced or removed meanwhile, and EIO where it
+        is beyond the end of a disk that was made smaller.
         """
         start, end = max(0, start), min(end, file.size)
-        data = await self._read_range(file.extents, start, end) if start < end else b""
+        data = await self._read_range(path, file.extents, start, end) if start < end else b""
         await self.load()
         found = self.tree.files.get(path)
         if found is None or not found.has_bytes_of(file):
@@ -120,20 +128,28 @@ class Volume:
             )
         return data
 
-    async def _read_range(self, extents: tuple[Extent, ...], start: int, end: int) -> bytes:
-        """Return bytes from start to end of what lies in extents."""
+    async def _read_range(
+        self, what: str, extents: tuple[Extent, ...], start: int, end: int
+    ) -> bytes:
+        """Return bytes from start to end of what lies in extents. Raises OSError."""
         block = self.disk.block_size
         first, last = start // block * block, -(-end // block) * block
         memory = np.empty(last - first, np.uint8)
-        parts = []
+        parts: list[tuple[int, Any]] = []  # where on the disk, and into which memory
         at = 0  # where the extent begins in the file
         for offset, length in extents:
             begin, stop = max(first, at), min(last, at + length)
             if begin < stop:
-                part = memory[begin - first : stop - first]
-                parts.append(self.disk.read_into(offset + begin - at, part))
+                parts.append((offset + begin - at, memory[begin - first : stop - first]))
             at += length
-        await asyncio.gather(*parts)
+        size = self.disk.size
+        if any(where + len(part) > size for where, part in parts):
+            raise OSError(
+                errno.EIO,
+                f"{self._about} has {size} bytes, and {what} lies beyond them: the disk was made"
+                " smaller; restore it",
+            )
+        await asyncio.gather(*(self.disk.read_into(where, part) for where, part in parts))
         return memory[start - first : end - first].tobytes()
 
     # ---- changing ----
