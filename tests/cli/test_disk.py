@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import subprocess
@@ -324,6 +325,31 @@ def test_a_socket_that_nobody_serves_is_replaced(
     process.terminate()
     assert process.wait(20) == 0
     assert (tmp_path / "disk.sock").read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_quietly_while_clients_are_connected(
+    network: list[str], served: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    path = tmp_path / "disk.sock"
+    words = ("127.0.0.1", "--port", served, "--socket", str(path), "--namespace", "2")
+    process = subprocess.Popen(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert f"{16 * MIB} bytes at nbd+unix" in process.stdout.readline()
+    negotiates, idle = Client(path), Client(path)
+    assert idle.go() == 16 * MIB
+    assert idle.request(0, 0, 512)[0] == 0
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=20)
+    assert (process.returncode, out, errors) == (0, "", "")
+    assert negotiates.socket.recv(1) == idle.socket.recv(1) == b""
+    assert not path.exists()
 
 
 def test_clients_that_break_the_protocol(attached: Path) -> None:

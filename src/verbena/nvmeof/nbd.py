@@ -113,7 +113,7 @@ class NbdExport:
     async def __aenter__(self) -> Self:
         _make_way(self.path)
         try:
-            self._server = await asyncio.start_unix_server(self._serve, self.path)
+            self._server = await asyncio.start_unix_server(self._accept, self.path)
         except OSError as error:
             why = error.strerror or str(error)  # of a path that is too long there is no errno
             raise OSError(
@@ -133,14 +133,18 @@ class NbdExport:
                 os.unlink(self.path)
 
     async def wait(self) -> None:
-        """Serve until this is cancelled."""
-        assert self._server is not None
-        await self._server.serve_forever()
+        """Serve until this is cancelled. ``serve_forever`` would wait for clients to go, from
+        Python 3.12 on."""
+        await asyncio.get_running_loop().create_future()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client in a task of its own: asyncio reports a task that it has made itself as
+        a defect where that is cancelled."""
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._clients.add(task)
         try:
             client = NbdClient(self.disk, reader, writer)
             if await client.negotiate():
@@ -148,7 +152,6 @@ class NbdExport:
         except (ClientError, ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._clients.discard(task)
             writer.close()
 
 
