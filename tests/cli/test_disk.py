@@ -10,10 +10,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support import clean_environment, own_network, verbena_command
+from verbena import nvmeof
+from verbena.cli import disk
 
 NQN = "nqn.2026-01.org.example:served"
 MIB = 1 << 20
@@ -120,6 +124,40 @@ def test_wrong_words(network: list[str], served: str, words: tuple[str, ...], te
     assert said.startswith("verbena disk")
     assert said.count("\n") == 1
     assert text in said
+
+
+@pytest.mark.parametrize("name", ["bench", "attach"])
+def test_a_host_that_is_not_allowed(network: list[str], name: str) -> None:
+    """It is told how it could be, and nothing of several subsystems."""
+    words = ("--memory", "1M", "--nqn", NQN, "--allow", "nqn.2026-01.org.example:other")
+    process = subprocess.Popen(
+        [*network, *command("serve", *words, "--listen", "127.0.0.1", "--port", "0")],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    port = process.stdout.readline().split("port ")[1].split(";")[0]
+    try:
+        said = run(network, name, "127.0.0.1", "--port", port, status=1)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert said.startswith(f"verbena disk {name}: the target offers this host no subsystem: give")
+    assert "--host-nqn" in said
+    assert "--allow of `verbena disk serve`" in said
+
+
+def test_several_subsystems(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    async def discover(*words: object) -> list[SimpleNamespace]:
+        kind = nvmeof.SubsystemKind.NVM
+        return [SimpleNamespace(nqn=f"nqn.2026-01.org.example:{n}", kind=kind) for n in (1, 2)]
+
+    monkeypatch.setattr(nvmeof, "discover", discover)
+    assert disk.main(["bench", "nowhere"]) == 1
+    said = capsys.readouterr().err
+    assert "several subsystems; name one by --nqn: nqn.2026-01.org.example:1, nqn" in said
 
 
 def test_a_file_is_served_once(network: list[str], served: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from .disk_study import add_study, run_study, show_study, study_of
 _FAILED = 1
 _LEAST_BLOCK = 512
 _MOST_DEPTH = 1023  # of the queue's 1024 entries; a target may have fewer
+_OFFERS_NOTHING = "the target offers this host no subsystem"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -291,7 +292,22 @@ async def list_disks(options: argparse.Namespace) -> None:
     for entry in shown:
         say(f"{entry.nqn} at {entry.address}, port {entry.service}")
     if not shown:
-        say("the target offers this host no subsystem")
+        say(_OFFERS_NOTHING)
+
+
+async def _only_subsystem(options: argparse.Namespace, host_options: nvmeof.HostOptions) -> str:
+    """Return the name of the one subsystem that the target offers. Raises NvmeError."""
+    entries = await nvmeof.discover(options.host, options.port, host_options)
+    names = [each.nqn for each in entries if each.kind == nvmeof.SubsystemKind.NVM]
+    if not names:
+        raise nvmeof.Refused(
+            f"{_OFFERS_NOTHING}: give with --host-nqn a name that its list of hosts has, which is"
+            " --allow of `verbena disk serve`"
+        )
+    if len(names) > 1:
+        found = ", ".join(names)
+        raise nvmeof.Refused(f"the target offers several subsystems; name one by --nqn: {found}")
+    return names[0]
 
 
 async def _open_disk(
@@ -301,12 +317,7 @@ async def _open_disk(
     host_options = _host_options(options, **others)
     nqn = options.nqn
     if nqn is None:
-        entries = await nvmeof.discover(options.host, options.port, host_options)
-        names = [each.nqn for each in entries if each.kind == nvmeof.SubsystemKind.NVM]
-        if len(names) != 1:
-            found = ", ".join(names) or "none"
-            raise nvmeof.Refused(f"{options.host} offers several subsystems, or none: {found}")
-        nqn = names[0]
+        nqn = await _only_subsystem(options, host_options)
     controller = await stack.enter_async_context(
         await nvmeof.connect(options.host, nqn, options.port, host_options)
     )
