@@ -28,6 +28,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,14 @@ from numpy.typing import NDArray
 from verbena import peers
 from verbena.cm.arguments import check_host, check_seconds, check_whole
 from verbena.cm.errors import ManagerEnded
-from verbena.peers import PeerConnection, PeerListener, RemoteArray, sync
+from verbena.peers import (
+    Ended,
+    PeerConnection,
+    PeerConnectionEnded,
+    PeerListener,
+    RemoteArray,
+    sync,
+)
 from verbena.peers.connection import parse_address
 from verbena.peers.memory import byte_view, dense_array
 from verbena.peers.transport import host_and_port
@@ -267,6 +275,8 @@ class RemoteMemoryFileSystem(WholeFileSystem):
         self.host, self.port, self.timeout = host, port, timeout
         self._handles = 0
         self._released: deque[tuple[sync.SyncPeerConnection, int]] = deque()
+        # Of connections that this side has ended: why, for the files that were opened on them.
+        self._given_up: WeakKeyDictionary[sync.SyncPeerConnection, str] = WeakKeyDictionary()
         self._start_afresh()
         own = weakref.WeakMethod(self._start_afresh)
         os.register_at_fork(after_in_child=lambda: _call(own()))
@@ -307,6 +317,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             except BaseException as error:
                 conn, self._conn = self._conn, None
                 if conn is not None:
+                    self._given_up[conn] = self._why(error)
                     with suppress(OSError):
                         conn.__exit__(type(error))  # at once, without a goodbye
                 if isinstance(error, TimeoutError):
@@ -334,6 +345,25 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             if left() <= 0:
                 raise self.too_late()
         return max(begun, self._answered) + limit
+
+    def _why(self, error: BaseException) -> str:
+        """Say why a connection is given up in whose exchange an error was raised."""
+        if isinstance(error, TimeoutError):
+            return str(self.too_late().strerror)
+        said = error.strerror if isinstance(error, OSError) else None
+        return said or f"a request was interrupted ({type(error).__name__})"
+
+    def why_ended(self, conn: sync.SyncPeerConnection, ended: PeerConnectionEnded) -> OSError:
+        """Return the error of a file that was opened on a connection that has ended: that this
+        side has given it up says little."""
+        why = self._given_up.get(conn)
+        if ended.reason is not Ended.HERE or why is None:
+            return ended
+        return ConnectionResetError(
+            errno.ECONNRESET,
+            f"the connection to {self.host}:{self.port} on which the file was opened has ended:"
+            f" {why}. Open the file again",
+        )
 
     def too_late(self) -> TimeoutError:
         """Return the error of a server that does not answer."""
@@ -424,13 +454,16 @@ class RemoteVersion:
         self.size = remote.size
 
     def read(self, start: int, end: int) -> bytes:
-        """Return a range of its bytes. Raises OSError."""
+        """Return a range of its bytes. Raises OSError: ConnectionError where the connection has
+        ended, with the same reason each time."""
         part = self._remote[start:end]
         into = np.empty(part.shape, np.uint8)
         try:
             return self._conn.get(part, into, self._fs.limit(into.nbytes)).tobytes()
         except TimeoutError:
             raise self._fs.too_late() from None
+        except PeerConnectionEnded as ended:
+            raise self._fs.why_ended(self._conn, ended) from None
 
     def close(self) -> None:
         """Let the server forget this version of the file."""

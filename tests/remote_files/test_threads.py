@@ -82,6 +82,36 @@ def test_a_frozen_server(server: tuple[int, int]) -> None:
         file_system(server[0], timeout=-1)
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (TimeoutError(), "did not answer within 20 s"),
+        (ConnectionResetError(errno.ECONNRESET, "the peer has ended"), "the peer has ended"),
+        (KeyboardInterrupt(), r"a request was interrupted \(KeyboardInterrupt\)"),
+    ],
+)
+def test_an_open_file_whose_connection_was_given_up(
+    server: tuple[int, int], error: BaseException, text: str
+) -> None:
+    """Each read says why, and not that the program closed something."""
+    files = file_system(server[0], timeout=20)
+    files.pipe_file("/opened", b"o" * 10_000)
+    with (
+        files.open("/opened", block_size=512) as first,
+        files.open("/opened", block_size=512) as second,
+    ):
+        assert first.read(10) == b"o" * 10
+        with pytest.raises(type(error)), files.exchange():
+            raise error
+        for opened in (first, second, first):
+            opened.seek(9000)
+            with pytest.raises(ConnectionResetError, match=f"{text}.*pen the file again") as caught:
+                opened.read(100)
+            assert caught.value.errno == errno.ECONNRESET
+            files.ls("/")  # on another connection
+    assert files.cat_file("/opened") == b"o" * 10_000
+
+
 def test_a_turn_that_comes_too_late_to_connect(
     server: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
