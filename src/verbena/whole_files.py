@@ -409,8 +409,16 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return OpenedFile(self, path, block_size or "default", cache_options)
         if "x" in mode and self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
+        if "w" in mode:
+            self._refuse_directory(path)
         kind = WrittenFile if "+" in mode else WriteOnlyFile
         return kind(self, path, mode, *self._to_change(path, mode), autocommit)
+
+    def _refuse_directory(self, path: str) -> None:
+        """Raise IsADirectoryError for a directory, and OSError where that cannot be known."""
+        with suppress(FileNotFoundError):
+            if self.info(path)["type"] == "directory":
+                raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
 
     def _to_change(self, path: str, mode: str) -> tuple[bytes, float | None]:
         """Return what a file begins with that is opened to be written, and when that was written:

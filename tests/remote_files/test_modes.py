@@ -65,6 +65,16 @@ def test_a_file_that_is_not_there(files: Any, mode: str) -> None:
     assert not files.exists("/nothing")
 
 
+@pytest.mark.parametrize("mode", ["r", "rb", "r+b", "w", "wb", "w+b", "a", "ab", "a+b", "x", "xb"])
+@pytest.mark.parametrize("path", ["/folder", "/"])
+def test_a_directory_is_not_opened(files: Any, path: str, mode: str) -> None:
+    """As of local files, at once; one that has to be new exists already."""
+    files.makedirs("/folder", exist_ok=True)
+    with pytest.raises(FileExistsError if "x" in mode else IsADirectoryError):
+        files.open(path, mode)
+    assert files.isdir(path)
+
+
 @pytest.mark.parametrize("mode", ["wb", "ab", "xb"])
 def test_a_file_that_is_written_is_not_read(files: Any, mode: str) -> None:
     if files.exists("/written"):
