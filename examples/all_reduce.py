@@ -6,6 +6,7 @@ neighbour. In N - 1 steps the chunks are summed on their way around the ring, an
 sums go around. Each process sends 2 (N - 1) / N of the array, however many there are.
 """
 
+import itertools
 import multiprocessing as mp
 import socket
 import struct
@@ -63,7 +64,7 @@ def all_reduce(ring: Ring, rank: int) -> None:
 
 
 def process(rank: int, left: socket.socket, right: socket.socket) -> None:
-    with verbs.open_device() as ctx:
+    with left, right, verbs.open_device() as ctx:
         ring = Ring(ctx, rank, left, right)
         ring.data[:] = rank + 1
         all_reduce(ring, rank)
@@ -82,6 +83,8 @@ if __name__ == "__main__":
     ]
     for each in ranks:
         each.start()
+    for end in itertools.chain(*ways):  # the ranks have their own
+        end.close()
     for each in ranks:
         each.join()
     raise SystemExit(any(each.exitcode for each in ranks))

@@ -76,6 +76,18 @@ def test_processes_of_an_example_write_whole_lines() -> None:
     assert sorted(pieces) == [b"rank %d: every element is 10.0\n" % rank for rank in range(4)]
 
 
+def test_an_example_with_several_processes_closes_its_sockets() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "all_reduce.py"],
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.timeout(200)
 def test_an_example_with_several_processes_says_the_same_many_times() -> None:
     command = f"{sys.executable} {EXAMPLES / 'all_reduce.py'} | sort"
