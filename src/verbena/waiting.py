@@ -13,6 +13,7 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Self
 
 from .verbs._verbs import WC, Context
@@ -103,12 +104,29 @@ class Reader:
 
     def stay_with_parent(self) -> None:
         """In a forked child the loop's epoll descriptor is the parent's, and stays as it is."""
-        self.loop = None
+        loop, self.loop = self.loop, None
+        if loop is not None and loop.is_running():
+            with suppress(RuntimeError):  # it is another thread's, which has not come along
+                loop.call_soon(_end_child)
 
     def detach(self) -> None:
         if self.loop is not None and not self.loop.is_closed():
             self.loop.remove_reader(self._fd)
         self.loop = None
+
+
+def _end_child() -> None:
+    """End a forked child that has come back to the parent's loop, of which it has a copy.
+
+    Python has no running loop there, so nothing could be awaited, while the copy would go on to
+    handle what is the parent's. A loop that the child runs itself, as to end its tasks, goes on.
+    """
+    if _running_loop() is not None:
+        return
+    raise SystemExit(
+        "a forked child came back to its parent's event loop, which does not run in a child: end"
+        " it by os._exit, or start it by multiprocessing or subprocess"
+    )
 
 
 class Step(Coroutine[asyncio.Future[None] | None, None, WC]):

@@ -25,6 +25,23 @@ with sync.join(timeout=20) as group:
 """
 
 
+FORKS = """
+import os, sys
+from verbena.collectives import GroupError, sync
+with sync.join(timeout=20) as group:
+    group.barrier()
+    child = os.fork()
+    if not child:
+        try:
+            group.barrier()
+        except GroupError as error:
+            print(type(error).__name__, error, flush=True)
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    group.barrier()
+"""
+
+
 def launched(*words: str) -> subprocess.CompletedProcess[str]:
     command = [*own_network(), *verbena_command("launch", *words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -34,6 +51,17 @@ def test_ranks_join() -> None:
     done = launched("-n", "3", "--", sys.executable, "-c", PROGRAM)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"{rank}: the sum is 3" for rank in range(3)]
+
+
+def test_a_forked_child_is_no_rank() -> None:
+    """Nobody has died: the parents go on. The options may stand in any order."""
+    done = launched("--fault", "drop 0%", "-n", "2", "--", sys.executable, "-c", FORKS)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if "process that forked" in line]
+    assert sorted(line[: len("0: GroupError")] for line in said) == [
+        "0: GroupError",
+        "1: GroupError",
+    ]
 
 
 def test_a_rank_fails() -> None:

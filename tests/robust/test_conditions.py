@@ -132,6 +132,7 @@ def test_without_descriptors_a_channel_says_so(start_child: StartChild) -> None:
     with pytest.raises(verbs.VerbsError) as caught:
         side.make_channels(60)
     assert caught.value.errno == errno.EMFILE
+    assert "ulimit -n" in str(caught.value)
 
 
 @pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")

@@ -25,6 +25,26 @@ class Held:
     def echo(self, data: bytes) -> bytes:
         return data
 
+    def split(self, how: str) -> int:
+        return forked(how)
+
+    async def split_later(self, how: str) -> int:
+        await asyncio.sleep(0)
+        return forked(how)
+
+    def status(self, child: int) -> int:
+        """Return the exit status of a child; -1: it lives."""
+        ended, status = os.waitpid(child, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else -1
+
+
+def forked(how: str) -> int:
+    """Return the child in the parent; the child leaves the method in some way."""
+    child = os.fork()
+    if child or how == "return":
+        return child
+    raise SystemExit(5) if how == "exit" else ValueError("of the child")
+
 
 async def serve(via: Any) -> None:
     async with rpc.serve(Held(), "127.0.0.1:0", via=via) as server:

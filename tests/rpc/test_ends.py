@@ -30,8 +30,9 @@ OVER_ROCE = pytest.mark.over_roce
 WAYS = [pytest.param("cm", marks=OVER_ROCE), pytest.param("socket", marks=OVER_ROCE)]
 
 
-def child(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, CHILD, *words], stdout=subprocess.PIPE, text=True)
+def child(*words: str, stderr: int | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, CHILD, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def test_a_server_that_accepts_and_answers_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +63,35 @@ def test_a_server_that_has_no_memory_for_a_client(via: Any) -> None:
     asyncio.run(main())
     assert ["could not take a client" in each["message"] for each in said] == [True, True]
     assert all("Cannot allocate memory" in str(each["exception"]) for each in said)
+
+
+@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize("method", ["split", "split_later"])
+@pytest.mark.parametrize(("how", "status"), [("exit", 5), ("raise", 1), ("return", 1)])
+def test_a_method_forks(how: str, status: int, method: str, via: Any) -> None:
+    """The child ends, in whatever way it leaves the method, and the server goes on."""
+
+    async def ended(client: rpc.Client) -> int:
+        child_of_server = await getattr(client, method)(how)
+        async with asyncio.timeout(20):
+            while (status := await client.status(child_of_server)) < 0:
+                data = os.urandom(20_000)
+                assert await client.echo(data) == data
+        return status
+
+    async def main(port: int) -> list[int]:
+        async with rpc.connect(f"127.0.0.1:{port}", via=via, timeout=20) as client:
+            return [await ended(client) for _ in range(2)]
+
+    with child("serve", via, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            assert asyncio.run(main(int(server.stdout.readline()))) == [status, status]
+        finally:
+            server.kill()
+        said = server.communicate()[1].splitlines()
+    assert len(said) < 100
+    assert sum("came back to its parent's event loop" in line for line in said) == 2 * (status == 1)
 
 
 def end_agent() -> None:

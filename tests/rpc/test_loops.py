@@ -32,3 +32,24 @@ def test_a_client_is_called_from_another_loop() -> None:
         with asyncio.Runner() as other:
             other.run(called(client))
         runner.run(closed(server, client))
+
+
+def test_a_client_is_called_from_the_loop_of_another_thread() -> None:
+    """The first loop runs meanwhile."""
+
+    async def main() -> None:
+        async with (
+            rpc.serve(Sample(), "127.0.0.1:0") as server,
+            rpc.connect(f"127.0.0.1:{server.port}", Sample, spin=0) as client,
+        ):
+
+            async def called() -> None:
+                async with asyncio.timeout(5):
+                    await client.add(1, 2)
+
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="belongs to the event loop"):
+                    await asyncio.to_thread(asyncio.run, called())
+            assert await client.add(1, 2) == 3
+
+    asyncio.run(main())

@@ -72,9 +72,7 @@ def count(text: str) -> int:
 def main(arguments: list[str]) -> int:
     """Run `verbena launch` and return the exit status of the first rank that failed."""
     made = parser()
-    if arguments[:1] == ["-n"]:
-        arguments = ["--ranks", *arguments[1:]]
-    options, words = run.parse(arguments, made, OPTIONS)
+    options, words = run.parse(arguments, made, OPTIONS, letters="hn:")
     size = options.size or options.first + options.ranks
     if not words:
         made.error(f"name the program, as in: {EXAMPLE}")

@@ -208,12 +208,17 @@ def meant_by(option: str, names: list[str]) -> str:
 
 
 def parse(
-    arguments: list[str], options: argparse.ArgumentParser, names: list[str], most_hosts: int = 1
+    arguments: list[str],
+    options: argparse.ArgumentParser,
+    names: list[str],
+    most_hosts: int = 1,
+    letters: str = "h",
 ) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the program's words: all from the first that is no option,
-    unchanged. Programs may be at ``most_hosts`` hosts of a fabric, as ``attach`` says."""
+    unchanged. Programs may be at ``most_hosts`` hosts of a fabric, as ``attach`` says; ``letters``
+    are the short options, as getopt has them."""
     try:
-        _, words = getopt.getopt(arguments, "h", names)
+        _, words = getopt.getopt(arguments, letters, names)
     except getopt.GetoptError as error:
         options.error(f"{error}{meant_by(error.opt, names)}")
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]

@@ -153,7 +153,9 @@ async def listen_at(
         identifier.about = f"{host or 'every address'}, port {port}"
         await _bind(identifier, host, port)
         identifier.listen(backlog)
-        return kind(identifier, manager)
+        made = kind(identifier, manager)
+        identifier.about = f"{host or 'every address'}, port {made.port}"
+        return made
     except BaseException:
         identifier.close()
         raise

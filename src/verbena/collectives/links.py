@@ -12,6 +12,7 @@ rank that has failed and not the one that noticed it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from verbena.peers import Ended, PeerConnection, PeerConnectionEnded, PeerOptions
 from verbena.peers.memory import byte_view
+from verbena.verbs.forked import follow
 
 from .errors import Fault, GroupError, MismatchedCall, error_of
 from .watching import Watch, describe_call, describe_calls, what_of
@@ -57,6 +59,16 @@ class Links:
         self._was_raised = False  # the failure, to the program
         self._watch = Watch(
             self._note, lambda: self._task is not None, self._look_at_rest, self._mismatched
+        )
+        follow(self)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child the rank is the parent's."""
+        self.failure = GroupError(
+            "the group belongs to the process that forked, which is its rank: make collective calls"
+            " there alone",
+            self.rank,
+            errno.ECHILD,
         )
 
     def add(self, rank: int, conn: PeerConnection) -> None:

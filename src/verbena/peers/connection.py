@@ -100,13 +100,14 @@ class Receiving(Coroutine[Any, Any, bytes]):
     """The next message: ``await`` gives its bytes, ``async with`` lends its memory.
 
     It is also a coroutine, since ``asyncio.create_task`` requires one. One that nobody uses takes
-    no message.
+    no message, and one that is used again raises RuntimeError.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._loan: AbstractContextManager[memoryview] | None = None
         self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
+        self._is_used = False
 
     def send(self, value: Any) -> Any:
         """Take the next step, as a task does."""
@@ -126,7 +127,13 @@ class Receiving(Coroutine[Any, Any, bytes]):
             self._stepped = self._bytes()
         return self._stepped
 
+    def _use(self) -> None:
+        if self._is_used:
+            raise RuntimeError("this recv() was used already: call recv() for each message")
+        self._is_used = True
+
     async def _bytes(self) -> bytes:
+        self._use()
         message = await self._session.receive()
         with loan(self._session, message) as view:
             return bytes(view)
@@ -135,6 +142,7 @@ class Receiving(Coroutine[Any, Any, bytes]):
         return self._bytes().__await__()
 
     async def __aenter__(self) -> memoryview:
+        self._use()
         message: Arrived = await self._session.receive()
         self._loan = loan(self._session, message)
         return self._loan.__enter__()
@@ -341,6 +349,7 @@ class PeerConnection:
         left, session = 0, self._session
         if session.ended is Ended.FORKED:
             return
+        session.changed.check_loop()
         try:
             async with asyncio.timeout(limited(patience)):
                 await session.close()

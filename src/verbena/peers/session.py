@@ -83,10 +83,23 @@ class Outgoing:
 
 
 class Waiters:
-    """Tasks that wait until a condition holds; whoever changes the state wakes them."""
+    """Tasks that wait until a condition holds; whoever changes the state wakes them.
+
+    They are of the loop in which this was made: nobody would wake those of another.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
+        self._loop = asyncio.get_running_loop()
+
+    def check_loop(self) -> None:
+        """Raise RuntimeError in another loop."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "a connection or listener of verbena.peers belongs to the event loop in which it"
+                " was made, and this is another: make one in each loop, or use verbena.peers.sync,"
+                " which serves any thread"
+            )
 
     def wake(self) -> None:
         """Have all look again."""
@@ -97,7 +110,8 @@ class Waiters:
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until the condition holds."""
         while not holds():
-            waiter = asyncio.get_running_loop().create_future()
+            self.check_loop()
+            waiter = self._loop.create_future()
             self._waiting.append(waiter)
             try:
                 await waiter
@@ -210,9 +224,10 @@ class Session:
         return PeerConnectionEnded(self.ended or Ended.HERE, self.about, lost, said)
 
     def check(self) -> None:
-        """Raise PeerConnectionEnded if it has ended."""
+        """Raise PeerConnectionEnded if it has ended, and RuntimeError in another loop."""
         if self.ended is not None:
             raise self.failure()
+        self.changed.check_loop()
 
     def attach(self, transport: Transport) -> None:
         """Use a transport that was made with ``prepare``; send again what the peer lacks."""
@@ -496,9 +511,11 @@ class Session:
 
     async def _begin(self, array: NDArray[Any]) -> tuple[int, bool]:
         """Give the message its number as soon as there is a credit, and post it."""
+        self.check()
         async with self._turn:
             await self.changed.until(self._may_send)
-            self.check()
+            if self.ended is not None:
+                raise self.failure()
             is_large = array.nbytes + HEADER_SIZE > self._peer_slot
             assert self._ring is not None
             if is_large:
@@ -583,6 +600,8 @@ class Session:
 
     async def receive(self) -> Arrived:
         """Wait for the next message, which the caller releases. Raises PeerConnectionEnded."""
+        if self.ended is None:
+            self.changed.check_loop()
         while True:
             await self.changed.until(lambda: bool(self._inbox) or self.ended is not None)
             if not self._inbox or self._is_released:  # whose memory is gone, with what lay there

@@ -9,12 +9,14 @@ processor time. On simulated hosts, where polling takes virtual time, ``spin`` i
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
 from typing import Protocol
 
 from verbena.verbs import CQ, WC, VerbsError
+from verbena.verbs.forked import follow
 from verbena.waiting import Reader
 
 from .waiter import CallWaiter
@@ -72,6 +74,15 @@ class Poller:
         self._again: asyncio.Handle | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
         self._closed = False
+        follow(self)
+
+    def stay_with_parent(self) -> None:
+        """In a forked child nothing is for it: neither completions of the batch under way, nor
+        calls in a ring."""
+        self._closed = True
+        self.targets.clear()
+        self.scans.clear()
+        self.stray = _ignore
 
     def poll(self) -> int:
         """Take what is there, and return how much that was.
@@ -149,7 +160,7 @@ class Poller:
         """Have the next completion wake the loop; take those that came before."""
         if self._closed or self._armed:
             return  # an event comes, or is there already
-        self._reader.attach()
+        self._attach()
         self._armed = True
         try:
             self._cq.req_notify()
@@ -160,6 +171,17 @@ class Poller:
             return
         while self.poll():
             pass
+
+    def _attach(self) -> None:
+        try:
+            self._reader.attach()
+        except VerbsError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise RuntimeError(
+                "a client or server belongs to the event loop in which it was made, and this is"
+                " another: connect in each loop"
+            ) from None
 
     def hear(self) -> None:
         """Have the loop poll, though no task waits: a server does always."""

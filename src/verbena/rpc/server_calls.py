@@ -195,6 +195,8 @@ class ServerCalls:
         except WrongArguments as error:
             self.fail(call, CallStatus.WRONG_ARGUMENTS, str(error), answer)
         except BaseException as error:
+            if self.link.ended is Ended.FORKED:
+                raise  # the child has nobody to answer to
             self.fail(call, CallStatus.FAILED, _said(error), answer)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 # It ends the program, but not in the middle of the completions of other clients.

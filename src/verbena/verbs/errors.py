@@ -140,7 +140,6 @@ _IN_USE = "it is still in use: close {} first, or leave its `with` block, which 
 
 _ADVICE = {
     ("open_device", errno.EACCES): "permission to open /dev/infiniband/uverbsN is missing",
-    ("open_device", errno.EMFILE): "this process has no file descriptor left: raise `ulimit -n`",
     ("open_device", errno.EAGAIN): (
         "no thread can be started: this user's processes and threads are at their limit: raise"
         " `ulimit -u`, or that of the container (docker run --pids-limit)"
@@ -225,6 +224,9 @@ _ADVICE = {
 }
 
 
+_ANY_CALL = {errno.EMFILE: "this process has no file descriptor left: raise `ulimit -n`"}
+
+
 def no_option(what: str, name: str, known: Iterable[str]) -> TypeError:
     """Return the error for a keyword that is none of those known, with the most similar one."""
     near = get_close_matches(name, list(known), 1, 0.5)
@@ -239,7 +241,7 @@ def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
     """
     number = abs(code) or errno.EIO
     name = os.strerror(number)
-    advice = why if why not in ("", name) else _ADVICE.get((call, number))
+    advice = why if why not in ("", name) else _ADVICE.get((call, number), _ANY_CALL.get(number))
     text = f"{call}: {name}"
     error = VerbsError(number, f"{text}; {advice}" if advice else text)
     error.posted = posted

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection of verbena.peers belongs to one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import verbena
+from verbena.peers import PeerConnection, PeerListener
+
+Call = Callable[[PeerConnection, PeerListener], Awaitable[Any]]
+CALLS: dict[str, Call] = {
+    "send": lambda conn, _: conn.send(b"small"),
+    "send a long one": lambda conn, _: conn.send(bytes(100_000)),
+    "post": lambda conn, _: conn.post(b"small"),
+    "recv": lambda conn, _: conn.recv(),
+    "wait_closed": lambda conn, _: conn.wait_closed(),
+    "close": lambda conn, _: conn.close(),
+    "accept": lambda _, listener: listener.accept(),
+}
+CALL = pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+
+
+async def made() -> tuple[PeerListener, PeerConnection, PeerConnection]:
+    listener = await verbena.listen("127.0.0.1:0").__aenter__()
+    accepting = asyncio.ensure_future(listener.accept())
+    conn = await verbena.connect(f"127.0.0.1:{listener.port}").__aenter__()
+    return listener, conn, await accepting
+
+
+async def go_on(listener: PeerListener, conn: PeerConnection, other: PeerConnection) -> None:
+    """Nothing has come of the call in the other loop."""
+    async with asyncio.timeout(10), listener, conn, other:
+        await conn.send(b"of the own loop")
+        assert await other.recv() == b"of the own loop"
+
+
+async def refused(call: Call, conn: PeerConnection, listener: PeerListener) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="belongs to the event loop in which it was made"):
+            await call(conn, listener)
+
+
+@CALL
+def test_a_loop_that_runs_after_the_first_one(call: Call) -> None:
+    with asyncio.Runner() as runner:
+        listener, conn, other = runner.run(made())
+        with asyncio.Runner() as second:
+            second.run(refused(call, conn, listener))
+        runner.run(go_on(listener, conn, other))
+
+
+@CALL
+def test_a_loop_of_another_thread(call: Call) -> None:
+    async def main() -> None:
+        listener, conn, other = await made()
+        await asyncio.to_thread(asyncio.run, refused(call, conn, listener))
+        await go_on(listener, conn, other)
+
+    asyncio.run(main())
+
+
+def test_a_recv_that_is_used_twice() -> None:
+    async def main() -> None:
+        listener, conn, other = await made()
+        await other.send(b"first")
+        await other.send(b"second")
+        receiving = conn.recv()
+        assert await receiving == b"first"
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="call recv"):
+                await receiving
+        with pytest.raises(RuntimeError, match="call recv"):
+            async with receiving:
+                pass
+        assert await conn.recv() == b"second"
+        await go_on(listener, conn, other)
+
+    asyncio.run(main())
