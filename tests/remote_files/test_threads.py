@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import os
 import signal
 import subprocess
@@ -263,6 +264,16 @@ def test_an_agent_that_is_killed_and_a_port_that_another_took(
                 await asyncio.sleep(0.05)
 
     asyncio.run(main())
+
+
+def test_pyarrow_takes_addresses_of_fsspec(server: tuple[int, int]) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="no package pyarrow; the extra sim has it")
+    parquet = importlib.import_module("pyarrow.parquet")
+    table = arrow.table({"numbers": list(range(1000))})
+    address = f"fsspec+verbena://127.0.0.1:{server[0]}/numbers.parquet"
+    parquet.write_table(table, address)
+    assert parquet.read_table(address) == table
+    assert parquet.read_table("numbers.parquet", filesystem=file_system(server[0])) == table
 
 
 def test_a_forked_child_has_a_connection_of_its_own(server: tuple[int, int]) -> None:

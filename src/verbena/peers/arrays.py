@@ -131,7 +131,10 @@ class RemoteArray:
         )
 
     def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
-        raise TypeError("this array is in the memory of the peer: await its get() to have it here")
+        raise TypeError(
+            "this array is in the memory of the peer: await its get(), or conn.get(it) of"
+            " verbena.peers.sync, to have it here"
+        )
 
     # ---- access ----
 
