@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import verbena
 from verbena.peers import PeerConnection, PeerListener
+from verbena.peers.sync import LoopThread
 
 Call = Callable[[PeerConnection, PeerListener], Awaitable[Any]]
 CALLS: dict[str, Call] = {
@@ -81,3 +83,16 @@ def test_a_recv_that_is_used_twice() -> None:
         await go_on(listener, conn, other)
 
     asyncio.run(main())
+
+
+def test_a_thread_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loops = LoopThread()
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start"):
+                loops.call(asyncio.sleep(0))
+    assert loops.call(asyncio.sleep(0, "slept"), timeout=5) == "slept"

@@ -21,12 +21,7 @@ from verbena.agent.ucm_commands import UcmNumber, pack_command
 
 from .watched_descriptor import WatchedDescriptor
 
-__all__ = [
-    "KERNEL_PATH",
-    "ConnectionManagerDevice",
-    "DeviceAnswer",
-    "KernelDevice",
-]
+__all__ = ["KERNEL_PATH", "ConnectionManagerDevice", "DeviceAnswer", "KernelDevice"]
 
 KERNEL_PATH = "/dev/infiniband/rdma_cm"
 GET_EVENT = pack_command(UcmNumber.GET_EVENT, EVENT_BYTES)

@@ -18,7 +18,7 @@ import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
@@ -84,7 +84,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched = selectors.EpollSelector()
+        self._watched: selectors.EpollSelector | None = None  # by the loop
         self._thread: threading.Thread | None = None
         follow(self)
 
@@ -94,11 +94,12 @@ class LoopThread:
         What remains of the parent's loop gets an epoll descriptor of its own, since it would have
         the parent's watch nothing when it is collected.
         """
+        watched = self._watched
         self._lock = threading.Lock()
-        self._loop = self._thread = None
-        with select.epoll() as empty:
-            os.dup2(empty.fileno(), self._watched.fileno(), inheritable=False)
-        self._watched = selectors.EpollSelector()
+        self._loop = self._thread = self._watched = None
+        if watched is not None:
+            with suppress(OSError), select.epoll() as empty:  # no descriptor is left
+                os.dup2(empty.fileno(), watched.fileno(), inheritable=False)
 
     def call(
         self,
@@ -132,13 +133,21 @@ class LoopThread:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.SelectorEventLoop(self._watched)
-                self._loop.set_default_executor(LastingExecutor())
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="verbena.peers", daemon=True
-                )
-                self._thread.start()
+                self._loop = self._started()
             return self._loop
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """Start the thread. Raises OSError and RuntimeError where nothing is left for it."""
+        self._watched = selectors.EpollSelector()
+        loop = asyncio.SelectorEventLoop(self._watched)
+        loop.set_default_executor(LastingExecutor())
+        self._thread = threading.Thread(target=loop.run_forever, name="verbena.peers", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        return loop
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout: float | None, late: str) -> T:
