@@ -206,3 +206,22 @@ def test_a_connection_that_another_thread_closes(serve: Any) -> None:
             time.sleep(number % 4 * 0.001)
             conn.close()
             assert waiting.result(timeout=10) is cm.Closed.HERE
+
+
+@pytest.mark.parametrize("waiters", [1, 3])
+def test_a_connection_that_one_thread_disconnects(serve: Any, waiters: int) -> None:
+    """Whichever thread takes the event, all see what it says."""
+
+    def attend(request: sync.SyncRequest) -> None:
+        with request.accept() as conn:
+            assert conn.wait_closed(timeout=10) is cm.Closed.PEER
+
+    port = serve(attend)
+    with ThreadPoolExecutor(waiters) as threads:
+        for number in range(60):
+            with sync.connect(HOST, port) as conn:
+                waiting = [threads.submit(conn.wait_closed) for _ in range(waiters)]
+                time.sleep(number % 6 * 0.0005)
+                assert conn.disconnect(timeout=10) is cm.Closed.HERE
+                for each in waiting:
+                    assert each.result(timeout=10) is cm.Closed.HERE

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -245,5 +246,27 @@ def test_a_flush_of_all_disks_of_which_one_has_a_defect() -> None:
                 await controller.disks[1]._run(Words(IoOpcode.FLUSH, 0xFFFFFFFF))
             assert caught.value.status == Status.INTERNAL_ERROR
             gc.collect()
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
+def test_a_method_that_raises_what_ends_coroutines(error: BaseException) -> None:
+    """It fails the command alone, as where a coroutine raises it."""
+
+    class Ending(OwnStore):
+        def read(self, offset: int, into: memoryview) -> None:
+            raise error
+
+    async def main() -> None:
+        async with (
+            serving(Ending(), nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as controller,
+        ):
+            for _ in range(2):
+                with pytest.raises(nvmeof.CommandFailed) as caught:
+                    await controller.disks[1].read(0, 4096)
+                assert caught.value.status == Status.INTERNAL_ERROR
+            assert await controller.disks[2].read(0, 4096) == bytes(4096)
 
     run(main())

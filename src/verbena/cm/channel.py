@@ -12,6 +12,7 @@ import asyncio
 import errno
 import itertools
 import socket
+import threading
 import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -93,7 +94,7 @@ class Channel:
             receiver = self.receivers.get(event.uid)
             if receiver is not None:
                 receiver.take(event)
-                wake_waiters(receiver)
+                self._wake(receiver)
             if self.is_lazy:
                 return
 
@@ -102,7 +103,11 @@ class Channel:
         self.device.unwatch()
         for receiver in list(self.receivers.values()):
             receiver.end(error)
-            wake_waiters(receiver)
+            self._wake(receiver)
+
+    def _wake(self, receiver: Receiver) -> None:
+        """Have those look again who wait for what the receiver has got."""
+        wake_waiters(receiver)
 
     def stay_with_parent(self) -> None:
         """In a forked child the identifiers are the parent's."""
@@ -206,17 +211,39 @@ class LoopChannel(Channel):
 
 
 class ThreadChannel(Channel):
-    """A channel whose events are taken while the thread waits for one."""
+    """A channel whose events are taken while a thread waits for one.
+
+    Of several threads any takes the next event, and wakes the others, since it may be theirs.
+    """
 
     def __init__(self, device: ConnectionManagerDevice, is_lazy: bool = False) -> None:
         super().__init__(device, is_lazy)
         self._place = place_with_own_time()
+        self._counting = threading.Lock()
+        self._taken = 0  # events
+        self._seen = threading.local()  # ``events``: those taken before this thread looked
+
+    def pump(self) -> None:
+        self._seen.events = self._taken
+        super().pump()
+
+    def _wake(self, receiver: Receiver) -> None:
+        super()._wake(receiver)
+        with self._counting:
+            self._taken += 1
+        if isinstance(self.device, WatchedDescriptor):
+            self.device.wake()
 
     def time(self) -> float:
         return time.monotonic() if self._place is None else self._place.time()
 
     async def wait(self, receiver: Receiver, deadline: float | None) -> None:
-        self.device.wait(None if deadline is None else deadline - self.time())
+        seconds = None if deadline is None else deadline - self.time()
+        if isinstance(self.device, WatchedDescriptor):
+            seen = getattr(self._seen, "events", -1)
+            self.device.wait(seconds, lambda: self._taken != seen)
+        else:
+            self.device.wait(seconds)
         self.pump()
 
     async def look_up(self, host: str, port: int, deadline: float | None) -> Found:

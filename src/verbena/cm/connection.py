@@ -157,8 +157,13 @@ class ConnectionBase(QueueAccess):
         deadline = self.id.deadline(timeout)
         if self.closed is None and not self._disconnects:
             self._disconnects = True
-            self._queues.to_error()
-            self.id.disconnect()
+            try:
+                self._queues.to_error()
+                self.id.disconnect()
+            except OSError:
+                if not self._was_released:
+                    raise
+                return Closed.HERE  # another thread has closed it meanwhile
         return await self._wait(deadline)
 
     async def _wait(self, deadline: float | None) -> Closed:

@@ -12,6 +12,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["WatchedDescriptor"]
 
@@ -40,13 +41,15 @@ class WatchedDescriptor:
             self._loop.remove_reader(self.descriptor)
         self._loop = None
 
-    def wait(self, seconds: float | None) -> None:
-        """Block until it is readable, another thread closes it, or the seconds or 24 days are over.
+    def wait(self, seconds: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Block until it is readable, another thread closes it or calls ``wake``, or the seconds or
+        24 days are over.
 
+        It does not block when ``is_over()``, which is asked so that no ``wake`` comes in between.
         Raises OSError where no descriptor is left for what wakes this thread.
         """
         with self._gate:
-            if self.is_closed:
+            if self.is_closed or is_over():
                 return
             if self._bell < 0:
                 self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -60,11 +63,23 @@ class WatchedDescriptor:
         finally:
             self._leave()
 
+    def wake(self) -> None:
+        """Have the threads that wait return."""
+        with self._gate:
+            if self._waiting:
+                os.eventfd_write(self._bell, 1)
+
     def _leave(self) -> None:
-        """One thread less waits: the last one closes what another has ended."""
+        """One thread less waits: the last one closes what another has ended, or ends the ringing,
+        which all have heard then."""
         with self._gate:
             self._waiting -= 1
-            must_release = self.is_closed and not self._waiting
+            if self._waiting:
+                return
+            must_release = self.is_closed
+            if not must_release:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
         if must_release:
             self._release()
 

@@ -485,7 +485,7 @@ class TargetQueue(Completions):
         except OSError as error:
             finally_()
             raise Failure(status_of_error(error, is_write)) from error
-        except Exception as error:
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
             finally_()
             raise _defect(work, error) from error
         if waiting is None:

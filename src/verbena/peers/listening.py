@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from verbena import cm
 from verbena.cm.arguments import CONNECT_SECONDS
-from verbena.verbs import ConnectError, VerbsError
+from verbena.verbs import QP, ConnectError, VerbsError
 from verbena.verbs.forked import follow, let_go
 
 from .connection import (
@@ -166,8 +166,16 @@ class PeerListener:
             except VerbsError:
                 request.reject(NO_ROOM)
                 raise
+
+            def prepare(qp: QP) -> None:
+                try:
+                    seat.prepare(qp)
+                except VerbsError:
+                    request.id.reject(NO_ROOM)
+                    raise
+
             conn = await request.accept(
-                private_data=own.to_bytes(), cap=seat.cap, prepare=seat.prepare, **shared
+                private_data=own.to_bytes(), cap=seat.cap, prepare=prepare, **shared
             )
             return CmTransport(conn, hello)
 

@@ -133,21 +133,27 @@ class LoopThread:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = self._started()
+                self._start()
+            assert self._loop is not None
             return self._loop
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        """Start the thread. Raises OSError and RuntimeError where nothing is left for it."""
+    def _start(self) -> None:
+        """Start the thread. Raises OSError and RuntimeError where nothing is left for it.
+
+        A signal may interrupt this when the thread runs.
+        """
         self._watched = selectors.EpollSelector()
         loop = asyncio.SelectorEventLoop(self._watched)
         loop.set_default_executor(LastingExecutor())
         self._thread = threading.Thread(target=loop.run_forever, name="verbena.peers", daemon=True)
         try:
             self._thread.start()
-        except BaseException:
+        except RuntimeError:
             loop.close()
             raise
-        return loop
+        finally:
+            if self._thread.is_alive():
+                self._loop = loop
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout: float | None, late: str) -> T:

@@ -236,8 +236,8 @@ class RpcServer:
                 station.abandon()
             plan.abandon()
             if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
-                about = {"message": f"{self!r} could not take a client", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(about)
+                about = f"{self!r} could not take a client: {error}"
+                asyncio.get_running_loop().call_exception_handler({"message": about})
                 return
             if isinstance(error, OSError):  # the client has given up, or cannot be reached
                 return
