@@ -127,20 +127,21 @@ def test_elsewhere_it_prints_all() -> None:
 @pytest.mark.parametrize("options", [[], ["--timeline", "steps.json"]])
 def test_a_reader_that_has_seen_enough(tmp_path: Path, options: list[str]) -> None:
     """As `head`: the command ends without a word, by the status of SIGPIPE."""
-    process = subprocess.Popen(
-        verbena_command("step", "disk-dma", "--all", *options),
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(60) == 128 + 13
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            verbena_command("step", "disk-dma", "--all", *options),
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 128 + 13
 
 
 def test_a_file_has_its_comments_as_sentences(tmp_path: Path) -> None:
