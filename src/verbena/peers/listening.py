@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from verbena import cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.verbs import QP, ConnectError, VerbsError
-from verbena.verbs.forked import follow, let_go
+from verbena.verbs.forked import follow
 
 from .connection import (
     PeerConnection,
@@ -37,6 +37,7 @@ from .transport import (
     SocketHome,
     Streams,
     Transport,
+    let_go,
     over_streams,
 )
 from .wire import NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello

@@ -21,7 +21,7 @@ from verbena import aio, cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, QP, SRQ, Context, QPCap, QPInfo, open_device
-from verbena.verbs.forked import follow, let_go
+from verbena.verbs.forked import follow
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello
@@ -37,6 +37,8 @@ __all__ = [
     "SocketTransport",
     "Transport",
     "dial",
+    "let_go",
+    "over_streams",
 ]
 
 
@@ -153,6 +155,15 @@ class SocketHome:
         self._users -= 1
         if not self._users:
             self.context.close()
+
+
+def let_go(descriptor: int) -> None:
+    """Have a forked child's descriptor be /dev/null, so that what it was ends with the parent.
+
+    It is not closed, since its owner here will close it, and the number could be another one's.
+    """
+    with suppress(OSError), open(os.devnull, "r+b", buffering=0) as null:
+        os.dup2(null.fileno(), descriptor, inheritable=False)
 
 
 class SocketTransport:

@@ -9,13 +9,12 @@ owner of such a thing is followed, and is told in the child before anything else
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Protocol
 from weakref import WeakSet
 
 from .here import place
 
-__all__ = ["Followed", "follow", "let_go"]
+__all__ = ["Followed", "follow"]
 
 
 class Followed(Protocol):
@@ -36,15 +35,6 @@ def follow(owner: Followed) -> None:
     """
     if place.get() is None:
         _followed.add(owner)
-
-
-def let_go(descriptor: int) -> None:
-    """Have a child's descriptor be /dev/null, so that what it was ends with the parent.
-
-    It is not closed, since its owner here will close it, and the number could be another one's.
-    """
-    with suppress(OSError), open(os.devnull, "r+b", buffering=0) as null:
-        os.dup2(null.fileno(), descriptor, inheritable=False)
 
 
 def _tell() -> None:
