@@ -261,18 +261,25 @@ class Client:
         return error, self.take(length) if kind == 0 and not error else b""
 
 
-@pytest.fixture
-def attached(network: list[str], served: str, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk.sock"
-    words = ("127.0.0.1", "--port", served, "--socket", str(path), "--namespace", "2")
+def attach(network: list[str], port: str, path: Path, **options: Any) -> subprocess.Popen[str]:
+    """Start `verbena disk attach` for the second namespace, and wait until it serves."""
+    words = ("127.0.0.1", "--port", port, "--socket", str(path), "--namespace", "2")
     process = subprocess.Popen(
         [*network, *command("attach", *words)],
         env=clean_environment(),
         stdout=subprocess.PIPE,
         text=True,
+        **options,
     )
     assert process.stdout is not None
     assert f"{16 * MIB} bytes at nbd+unix" in process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def attached(network: list[str], served: str, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk.sock"
+    process = attach(network, served, path)
     yield path
     process.terminate()
     assert process.wait(20) == 0
@@ -370,16 +377,7 @@ def test_it_ends_quietly_while_clients_are_connected(
     network: list[str], served: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     path = tmp_path / "disk.sock"
-    words = ("127.0.0.1", "--port", served, "--socket", str(path), "--namespace", "2")
-    process = subprocess.Popen(
-        [*network, *command("attach", *words)],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert f"{16 * MIB} bytes at nbd+unix" in process.stdout.readline()
+    process = attach(network, served, path, stderr=subprocess.PIPE)
     negotiates, idle = Client(path), Client(path)
     assert idle.go() == 16 * MIB
     assert idle.request(0, 0, 512)[0] == 0

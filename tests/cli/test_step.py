@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -128,20 +129,20 @@ def test_elsewhere_it_prints_all() -> None:
 def test_a_reader_that_has_seen_enough(tmp_path: Path, options: list[str]) -> None:
     """As `head`: the command ends without a word, by the status of SIGPIPE."""
     reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # less than is printed, so that it waits
+    process = subprocess.Popen(
+        verbena_command("step", "disk-remote", "--all", *options),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    os.read(reader, 1)
     os.close(reader)
-    try:
-        done = subprocess.run(
-            verbena_command("step", "disk-dma", "--all", *options),
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            timeout=60,
-        )
-    finally:
-        os.close(writer)
-    assert done.stderr == b""
-    assert done.returncode == 128 + 13
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 128 + 13
 
 
 def test_a_file_has_its_comments_as_sentences(tmp_path: Path) -> None:
