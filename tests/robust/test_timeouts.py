@@ -81,6 +81,49 @@ def test_a_peer_that_left_is_retry_exceeded_in_time(
 
 
 @WAITERS
+@pytest.mark.parametrize("ends", ["before", "after"])
+@pytest.mark.parametrize(("timeout", "retry_cnt"), [(14, 1), (15, 0)])
+def test_a_peer_that_closed_its_qp_and_ended_is_retry_exceeded_in_time(
+    start_child: StartChild, wait: Wait, ends: str, timeout: int, retry_cnt: int
+) -> None:
+    """Not earlier: of two programs one may end while the other has requests to spare."""
+
+    def attempt() -> float:
+        child = start_child()
+        with closing(Side()) as near:
+            far = child.make()
+            connect(near, far, timeout=timeout, retry_cnt=retry_cnt)
+            region = far.region()
+            far.close_qp()
+            if ends == "before":
+                child.stop()
+            begun = time.monotonic()
+            near.qp.write(near.mr, *region, length=8)
+            if ends == "after":
+                child.stop()
+            timed(near, wait, "RETRY_EXC_ERR")
+            return time.monotonic() - begun
+
+    assert in_time(4.096e-6 * 2**timeout * (retry_cnt + 1), attempt)
+
+
+@WAITERS
+def test_a_peer_that_closed_its_qp_and_ended_is_told_where_no_timeout_would_tell(
+    start_child: StartChild, wait: Wait
+) -> None:
+    child = start_child()
+    with closing(Side()) as near:
+        far = child.make()
+        connect(near, far, timeout=0)
+        region = far.region()
+        far.close_qp()
+        near.qp.write(near.mr, *region, length=8)
+        assert wait(near, 0.3) == []
+        child.stop()
+        timed(near, wait, "RETRY_EXC_ERR")
+
+
+@WAITERS
 def test_receiver_not_ready_ends_after_its_retries(start_child: StartChild, wait: Wait) -> None:
     child = start_child()
 

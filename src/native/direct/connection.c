@@ -235,6 +235,13 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
     return VB_SILENCE_NO_HELP;
 }
 
+bool vb_direct_connection_is_dead(const struct vb_connection *to)
+{
+    return to->peer && to->remote && atomic_load(&to->peer->gone) &&
+           to->remote->qp_num == to->qp->shared->dest_qp_num &&
+           atomic_load(&to->remote->state) != IBV_QPS_RESET;
+}
+
 enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t *value)
 {
     if (to->target != to) /* at a proxy, to which the target QP has led */

@@ -111,6 +111,13 @@ void vb_direct_connection_count_refused(const struct vb_connection *to);
  * QPs that are busy are left out. */
 void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *text);
 
+/*
+ * The peer's process ended with its half of the connection still there, so nothing of it will ever
+ * answer. One that has closed its QP first is as silent as over packets, where nobody hears of it:
+ * a program that has all that it wants may end while the other still has requests to spare.
+ */
+bool vb_direct_connection_is_dead(const struct vb_connection *to);
+
 /* Asks the retry thread to give this new peer to the QPs that were connected to it before it was
  * there (vb_direct_connection_attach_peer), so that they wait for it and notice its death. */
 void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer *peer);

@@ -80,18 +80,14 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
  * request that found the peer dead before its death was noticed here. */
 static bool died_connected(const struct vb_qp *qp)
 {
-    enum ibv_qp_state state = vb_qp_state(qp), remote;
+    enum ibv_qp_state state = vb_qp_state(qp);
     const struct vb_connection *to = vb_direct_connection_of(qp);
-    const struct vb_peer *peer = vb_direct_connection_peer(qp);
 
     /* The state first: from RTR on, and only then, the connection stays while sq_lock is held. */
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
         !(state == IBV_QPS_ERR && to && to->failed_by_death))
         return false;
-    if (!peer || !to->remote || !atomic_load(&peer->gone) || !vb_qp_reliable_type(qp->type))
-        return false;
-    remote = atomic_load(&to->remote->state);
-    return to->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;
+    return to && vb_qp_reliable_type(qp->type) && vb_direct_connection_is_dead(to);
 }
 
 static void blame_peer(struct vb_qp *qp)

@@ -107,7 +107,15 @@ int vb_direct_wait_for_receive(struct vb_connection *to, const struct ibv_send_w
                : waiting_give_up(to, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
-/* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */
+static bool is_gone(const struct vb_connection *to)
+{
+    return to->peer && atomic_load(&to->peer->gone);
+}
+
+/*
+ * One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3), or
+ * until the peer's process ends.
+ */
 int vb_direct_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
@@ -115,15 +123,15 @@ int vb_direct_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *
     bool is_first = qp->wait.reason != VB_WAIT_PEER;
     uint64_t since = waiting_waited(qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
     uint8_t turns = qp->wait.turns;
-    bool goes_on;
+    bool is_for_ever = qp->terms.timeout == 0, goes_on;
 
-    if (to->peer && atomic_load(&to->peer->gone))
+    if (vb_direct_connection_is_dead(to) || (is_for_ever && is_gone(to)))
         return waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
     if (!to->peer && vb_direct_other_build_refuse(to->qp, wr, outcome))
         return 0;
     vb_overdue_note(qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, qp->wait.since,
                     qp->wait.since + since);
-    goes_on = qp->terms.timeout == 0 ||
+    goes_on = is_for_ever ||
               has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt);
     if (is_first || (goes_on && qp->wait.turns != turns)) { /* a packet would leave now */
         vb_direct_connection_count_refused(to);
@@ -131,7 +139,7 @@ int vb_direct_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *
     }
     if (goes_on)
         return -EAGAIN;
-    return to->peer && waiting_has_ended(to->peer)
+    return is_gone(to) || (to->peer && waiting_has_ended(to->peer))
                ? waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since,
                                  outcome)
                : give_up_on_peer(to, wr, since, outcome);
