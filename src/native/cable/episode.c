@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t cable_longest(const struct vb_cable *cable)
 {
@@ -72,6 +73,16 @@ static bool cable_rank(struct vb_cable *cable, const uint64_t *place)
     return true;
 }
 
+static struct vb_cable_station *cable_stations(uint32_t count)
+{
+    size_t size = count * sizeof(struct vb_cable_station);
+    struct vb_cable_station *station = aligned_alloc(VB_CABLE_LINE, size);
+
+    if (station)
+        memset(station, 0, size);
+    return station;
+}
+
 int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, uint32_t stations,
                   const uint64_t *place)
 {
@@ -86,7 +97,7 @@ int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, 
     cable->fragment_ps = config->fragment_bits * config->bit_ps;
     cable->busy.rising = cable->busy.falling = INT64_MIN / 4;
     cable->busy.longest = cable->busy.second = INT64_MIN / 4;
-    cable->station = calloc(stations, sizeof(*cable->station));
+    cable->station = cable_stations(stations);
     while (cable->bucket_bits < 63 && UINT64_C(1) << cable->bucket_bits < cable->slot_ps)
         cable->bucket_bits++;
     cable->bucket = calloc(VB_CABLE_BUCKETS, sizeof(*cable->bucket));
@@ -278,8 +289,6 @@ static uint32_t cable_finish(struct vb_cable *cable, struct vb_cable_talker *tal
 /* The end of each signal: of its frame, or of the jam. */
 static void cable_find_ends(struct vb_cable *cable)
 {
-    if (cable->talkers > 1)
-        vb_cable_hear(cable, cable->talkers);
     for (uint32_t i = 0; i < cable->talkers; i++) {
         struct vb_cable_talker *talker = &cable->talker[i];
         uint64_t header = talker->start + cable->header_ps, heard;

@@ -12,23 +12,26 @@ enum { VB_CABLE_NUMBER_BITS = 20 };
 
 enum { VB_CABLE_BUCKETS = 1024 }; /* a power of two: the longest backoff is 1,023 slots */
 
+enum { VB_CABLE_LINE = 64 }; /* bytes, of a processor's cache */
+
+/* Each episode looks at the first line, up to `deferred`. */
 struct vb_cable_station {
-    uint64_t place;   /* a delay */
-    uint32_t rank;    /* its number by place */
-    uint32_t next;    /* of its bucket, plus 1 */
-    uint64_t timer;   /* from when on it wants to begin */
+    _Alignas(VB_CABLE_LINE) uint64_t place; /* a delay */
+    uint64_t timer;                         /* from when on it wants to begin */
     uint64_t attempt; /* of a station in `near`: when it begins if it hears nothing */
     uint64_t ready;   /* its own last transmission and the gap are over */
-    uint64_t born;    /* when the frame was offered */
-    uint64_t token;
-    uint32_t bits; /* of the frame, without header; 0: it has none */
+    uint32_t rank;    /* its number by place */
+    uint32_t next;    /* of its bucket, plus 1 */
+    uint32_t bits;    /* of the frame, without header; 0: it has none */
     uint32_t tried;
+    uint64_t source_mean_ps;
     bool deferred;
     bool makes_frames;
     uint32_t source_bits;
-    uint64_t source_mean_ps;
-    uint64_t source_next; /* when the frame after this one is born */
     struct vb_cable_counters counters;
+    uint64_t born; /* when the frame was offered */
+    uint64_t token;
+    uint64_t source_next; /* when the frame after this one is born */
 };
 
 struct vb_cable_timer {
@@ -68,11 +71,11 @@ void vb_cable_wait(struct vb_cable *cable, uint32_t station, uint64_t until);
  */
 uint64_t vb_cable_earliest(struct vb_cable *cable);
 
-/* Moves the stations of the episode that starts then from `near` to `talker`, by start. */
+/*
+ * Moves the stations of the episode that starts then from `near` to `talker`, by start, with the
+ * time at which each hears another.
+ */
 void vb_cable_gather(struct vb_cable *cable, uint64_t start);
-
-/* Sets `heard` of the first `count` talkers, without a look at each pair of many. */
-void vb_cable_hear(struct vb_cable *cable, uint32_t count);
 
 /* After an episode: its signals are in `busy`, and those in `near` wait for its end. */
 void vb_cable_settle(struct vb_cable *cable);

@@ -228,11 +228,23 @@ static uint64_t cable_earliest_near(const struct vb_cable *cable)
     return start;
 }
 
+/* The cable is free everywhere, and the first station begins when it wants to. */
+static uint64_t cable_earliest_of_none_near(struct vb_cable *cable)
+{
+    uint64_t start = cable_first_timer(cable);
+
+    if (start != VB_CABLE_NEVER)
+        cable_come_near(cable, start + cable->longest_ps);
+    return start;
+}
+
 uint64_t vb_cable_earliest(struct vb_cable *cable)
 {
     uint64_t start, timer;
 
     cable_come_near(cable, cable->busy.until);
+    if (cable->in_near == 0 && !cable->config.ideal)
+        return cable_earliest_of_none_near(cable);
     start = cable_earliest_near(cable);
     while ((timer = cable_first_timer(cable)) <= start && timer != VB_CABLE_NEVER) {
         cable_come_near(cable, timer);
@@ -248,16 +260,14 @@ static void cable_hear_in_pairs(struct vb_cable *cable, uint32_t count)
 {
     struct vb_cable_talker *talker = cable->talker;
 
-    for (uint32_t i = 0; i < count; i++) {
-        talker[i].heard = VB_CABLE_NEVER;
-        for (uint32_t j = 0; j < count; j++) {
-            uint64_t heard =
-                talker[j].start + vb_cable_distance(cable, talker[i].station, talker[j].station);
+    for (uint32_t i = 1; i < count; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            uint64_t apart = vb_cable_distance(cable, talker[i].station, talker[j].station);
+            uint64_t there = talker[i].start + apart, here = talker[j].start + apart;
 
-            if (j != i && heard < talker[i].heard)
-                talker[i].heard = heard;
+            talker[i].heard = here < talker[i].heard ? here : talker[i].heard;
+            talker[j].heard = there < talker[j].heard ? there : talker[j].heard;
         }
-    }
 }
 
 /*
@@ -323,7 +333,8 @@ static void cable_hear_by_hub(struct vb_cable *cable, uint32_t count)
             (i == whose ? second : first) + cable->station[cable->talker[i].station].place;
 }
 
-void vb_cable_hear(struct vb_cable *cable, uint32_t count)
+/* Sets `heard` of the first `count` talkers, without a look at each pair of many. */
+static void cable_hear(struct vb_cable *cable, uint32_t count)
 {
     if (cable->longest_ps == 0)
         return;
@@ -380,7 +391,7 @@ void vb_cable_gather(struct vb_cable *cable, uint64_t start)
     }
     cable_sort_talkers(cable, candidate, candidates, start);
     if (candidates > 1)
-        vb_cable_hear(cable, candidates);
+        cable_hear(cable, candidates);
     cable->talkers = 0;
     for (uint32_t i = 0; i < candidates; i++) {
         if (cable->longest_ps > 0 && talker[i].heard < talker[i].start)
@@ -389,4 +400,10 @@ void vb_cable_gather(struct vb_cable *cable, uint64_t start)
             talker[cable->talkers++] = talker[i];
     }
     cable->in_near = stay;
+    if (cable->talkers == candidates)
+        return;
+    for (uint32_t i = 0; i < cable->talkers; i++)
+        talker[i].heard = VB_CABLE_NEVER;
+    if (cable->talkers > 1)
+        cable_hear(cable, cable->talkers);
 }
