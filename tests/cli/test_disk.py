@@ -372,7 +372,7 @@ def test_a_socket_that_nobody_serves_is_replaced(
     assert (tmp_path / "disk.sock").read_text() == "of somebody else"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_quietly_while_clients_are_connected(
     network: list[str], served: str, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -386,6 +386,18 @@ def test_it_ends_quietly_while_clients_are_connected(
     assert (process.returncode, out, errors) == (0, "", "")
     assert negotiates.socket.recv(1) == idle.socket.recv(1) == b""
     assert not path.exists()
+
+
+def test_it_goes_on_where_a_closed_terminal_is_ignored(
+    network: list[str], served: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "disk.sock"
+    process = attach(["nohup", *network], served, path, stderr=subprocess.PIPE)
+    process.send_signal(signal.SIGHUP)
+    assert Client(path).go() == 16 * MIB
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_clients_that_break_the_protocol(attached: Path) -> None:

@@ -205,9 +205,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _until_signal(what: object) -> None:
-    """Run it to its end; SIGTERM ends it in order, as Ctrl-C does."""
+    """Run it to its end.
+
+    SIGTERM and a terminal that closes end it in order, as Ctrl-C does; under nohup it goes on.
+    """
     task: asyncio.Task[None] = asyncio.ensure_future(what)  # type: ignore[call-overload]
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     await task
 
 
