@@ -2,7 +2,7 @@
 """What the tests of verbena.peers share: programs that run live and on simulated hosts.
 
 ``together`` runs the two sides of a connection in one process: on an event loop, over the
-connection manager or a socket, or on two hosts of a simulated fabric.
+connection manager or a socket, directly or over RoCE, or on two hosts of a simulated fabric.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import verbena
+from tests.carriers import OVER_ROCE
 from tests.support import own_network
 from verbena import fabrics, sim
 from verbena.agent.client import describe_agent
@@ -71,7 +72,22 @@ def on_hosts(passive: Side, active: Side, **options: Any) -> list[Any]:
     return [returned["h0"], returned["h5"]]
 
 
-@pytest.fixture(params=["cm", "socket", "simulated cm", "simulated socket"])
+@pytest.fixture(params=["direct", pytest.param("roce", marks=OVER_ROCE)])
+def live_carrier(request: pytest.FixtureRequest) -> Any:
+    """What carries a test without simulated hosts; for ``usefixtures``."""
+    return request.param
+
+
+@pytest.fixture(
+    params=[
+        "direct cm",
+        "direct socket",
+        pytest.param("cm", marks=OVER_ROCE),
+        pytest.param("socket", marks=OVER_ROCE),
+        "simulated cm",
+        "simulated socket",
+    ]
+)
 def together(request: pytest.FixtureRequest) -> Together:
     """together(passive, active, **options) in one process: [what each side returns]."""
     via = request.param.split()[-1]

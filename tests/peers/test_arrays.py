@@ -25,8 +25,6 @@ from verbena.peers import (
 from verbena.peers.memory import RegionCache
 from verbena.verbs import AccessFlags
 
-pytestmark = pytest.mark.over_roce
-
 POINT = np.dtype([("x", "f4"), ("n", "u2")])
 
 

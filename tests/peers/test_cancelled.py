@@ -14,7 +14,7 @@ import pytest
 import verbena
 from tests.cancelling import at_every_await
 from tests.peers.conftest import Together
-from verbena.peers import PeerConnection, RemoteArray
+from verbena.peers import PeerConnection, PeerMemoryRevoked, RemoteArray
 from verbena.verbs.here import place
 
 _N = 1 << 15
@@ -73,6 +73,93 @@ def test_requests(together: Together, name: str) -> None:
 
     total, added = together(own, use)
     assert total >= added
+
+
+def test_windows(together: Together) -> None:
+    """Whenever the block of a window is cancelled, the peer is told of its end before the next
+    message comes."""
+
+    async def own(conn: PeerConnection) -> int:
+        mine = conn.array(64, "i8")
+
+        async def lend() -> None:
+            async with conn.lend(mine[8:16], write=True) as window:
+                await conn.send(pickle.dumps(window))
+                await asyncio.sleep(0)
+
+        async def check() -> None:
+            await conn.send(b"all of them")
+            assert await conn.recv() == b"are revoked"
+
+        return await at_every_await(lend, check)
+
+    async def use(conn: PeerConnection) -> int:
+        windows: list[RemoteArray] = []
+        lent = 0
+        async for message in conn:
+            if message != b"all of them":
+                windows.append(pickle.loads(message))
+                continue
+            lent += len(windows)
+            for window in windows:
+                with pytest.raises(PeerMemoryRevoked):
+                    await window.get()
+            windows.clear()
+            await conn.send(b"are revoked")
+        return lent
+
+    suspended, lent = together(own, use)
+    assert suspended >= 1
+    assert lent >= 2
+
+
+@pytest.mark.parametrize("size", [8, 20_000, 300_000])
+@pytest.mark.parametrize("how", ["recv", "loan"])
+def test_messages(together: Together, how: str, size: int) -> None:
+    """What is sent arrives once or, where the sender was cancelled, perhaps not; what arrives is
+    received once and in order, whenever the receiver is cancelled."""
+    numbers: list[int] = []
+    asked = 0
+
+    def number(message: bytes | memoryview) -> int:
+        assert bytes(message[8:]) == bytes(size)
+        return int.from_bytes(message[:8], "little")
+
+    async def own(conn: PeerConnection) -> int:
+        async def ask() -> None:
+            nonlocal asked
+            await conn.send(b"next" + bytes(size))
+            asked += 1
+            if how == "recv":
+                numbers.append(number(await conn.recv()))
+                return
+            async with conn.recv() as view:
+                numbers.append(number(view))
+                await asyncio.sleep(0)
+
+        async def check() -> None:
+            await conn.send(b"mark")
+            while (message := await conn.recv()) != b"mark":
+                numbers.append(number(message))
+
+        return await at_every_await(ask, check)
+
+    async def answer(conn: PeerConnection) -> int:
+        answered = 0
+        async for message in conn:
+            await asyncio.sleep(0)
+            if message == b"mark":
+                await conn.send(b"mark")
+                continue
+            assert message == b"next" + bytes(size)
+            await conn.send(answered.to_bytes(8, "little") + bytes(size))
+            answered += 1
+        return answered
+
+    suspended, answered = together(own, answer)
+    assert suspended >= 1
+    assert numbers == list(range(answered))
+    assert answered >= asked
 
 
 @pytest.mark.over_roce

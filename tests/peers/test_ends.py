@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import verbena
-from tests.peers.conftest import Together, calling, listening, live
+from tests.peers.conftest import calling, listening, live
 from verbena import cm
 from verbena.peers import (
     Ended,
@@ -33,7 +33,7 @@ from verbena.peers import (
 from verbena.peers.session import Session
 from verbena.peers.wire import Header
 
-pytestmark = pytest.mark.over_roce
+pytestmark = pytest.mark.usefixtures("live_carrier")
 CHILD = str(Path(__file__).with_name("peer_child.py"))
 WAYS = ["cm", "socket"]
 
@@ -385,22 +385,3 @@ def test_tls(tmp_path: Path) -> None:
         asyncio.run(both(here))
     with pytest.raises(ValueError, match="via='cm'"):
         asyncio.run(calling(lambda conn: conn.wait_closed(), "h:1", via="cm", tls=here))
-
-
-def test_simulated_hosts_take_virtual_time(together: Together) -> None:
-    """The second message of a thousand bytes takes as long as the first, to the microsecond."""
-
-    async def echo(conn: PeerConnection) -> None:
-        async for message in conn:
-            await conn.send(message)
-
-    async def ask(conn: PeerConnection) -> list[float]:
-        times = []
-        for _ in range(3):
-            begin = asyncio.get_running_loop().time()
-            await conn.send(bytes(1000))
-            await conn.recv()
-            times.append(asyncio.get_running_loop().time() - begin)
-        return times
-
-    assert all(0 < took < 1 for took in together(echo, ask)[1])

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.aio import AsyncQP, Operation
-from verbena.verbs import MR, MW, SGE, AccessFlags, CompletionError, WCStatus
+from verbena.verbs import MR, MW, SGE, AccessFlags, CompletionError, VerbsError, WCStatus
 
 from .errors import Ended, PeerError, PeerMemoryRevoked
 from .memory import dense_array, region_of
@@ -287,6 +287,11 @@ async def completed(
         session._lost(transport, Ended.REFUSED if error.wc.status in _OWN else Ended.DIED)
         session.check()
         raise PeerError(error.errno or errno.EIO, f"{session.about}: {error}") from error
+    except VerbsError as error:  # its queue pair was closed, since the peer was found to be gone
+        end()
+        session._lost(transport, Ended.DIED)
+        session.check()
+        raise PeerError(error.errno or errno.EIO, f"{session.about}: {error}") from error
     else:
         end()
 
@@ -411,7 +416,8 @@ class Lending:
         )
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.shield(asyncio.ensure_future(self._end()))
+        # Also where the task is cancelled: else a message that it sends next might be there first.
+        await _to_its_end(self._end())
 
     async def _end(self) -> None:
         """Revoke it: after this the peer's device is refused."""
@@ -428,3 +434,17 @@ class Lending:
         finally:
             if mw is not None and not mw.closed:
                 mw.close()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work, also if the caller is cancelled meanwhile: it is told afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

@@ -25,7 +25,18 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena.verbs import MR, PD, WC, AccessFlags, Context, QPCap, SendFlags, VerbsError, WCStatus
+from verbena.verbs import (
+    MR,
+    PD,
+    WC,
+    AccessFlags,
+    Context,
+    QPCap,
+    QPState,
+    SendFlags,
+    VerbsError,
+    WCStatus,
+)
 from verbena.verbs.forked import follow
 
 from .errors import Ended, PeerConnectionEnded
@@ -43,6 +54,7 @@ _AHEAD = 16 << 20  # bytes of large messages that are fetched before the program
 _ALL_ARRIVED = (Ended.HERE, Ended.PEER, Ended.FORKED)  # or it is not this process that has sent
 _FIRST = "what failed first: "  # as hca/sentences.c has it
 _MESSAGES = frozenset((int(MessageKind.DATA), int(MessageKind.LARGE)))
+_FLUSH = 0.1  # seconds; a failed queue pair's completions come a few milliseconds after the failure
 _ONE_SIDED = 64  # requests for arrays, at a time
 
 
@@ -293,7 +305,16 @@ class Session:
     async def _watch(self, transport: Transport) -> None:
         await transport.wait_lost()
         await asyncio.sleep(0)  # what has arrived before is taken first
+        await self._flushed(transport)
         self._lost(transport, Ended.DIED)
+
+    async def _flushed(self, transport: Transport) -> None:
+        """Wait for the completions of a queue pair that has failed: they have the device's text."""
+        if self.transport is not transport or transport.aqp.qp.state is not QPState.ERR:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH):
+                await self.changed.until(lambda: self.transport is not transport)
 
     async def close(self) -> None:
         """Wait until the peer has what was sent, say goodbye, and disconnect.
