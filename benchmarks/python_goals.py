@@ -21,6 +21,8 @@ def collectives() -> Iterator[Goal]:
     for call, sizes in (
         ("barrier", (0,)),
         ("all_reduce", (8, MIB, 32 * MIB)),
+        ("broadcast", (MIB,)),
+        ("all_gather", (MIB,)),
         ("all_to_all", (MIB,)),
     ):
         for nbytes in sizes:

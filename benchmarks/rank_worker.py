@@ -26,6 +26,11 @@ def verbena_call(call: str, nbytes: int) -> tuple[int, Callable[[], object]]:
     mine, out = np.ones(nbytes // 8), np.empty(nbytes // 8)
     if call == "all_reduce":
         return group.rank, lambda: group.all_reduce(mine, out=out)
+    if call == "broadcast":
+        return group.rank, lambda: group.broadcast(mine, 0)
+    if call == "all_gather":
+        every = np.empty((group.size, nbytes // 8))
+        return group.rank, lambda: group.all_gather(mine, out=every)
     parts = mine.reshape(group.size, -1)
     return group.rank, lambda: group.all_to_all(parts)
 
@@ -39,6 +44,11 @@ def mpi_call(call: str, nbytes: int) -> tuple[int, Callable[[], object]]:
     mine, out = np.ones(nbytes // 8), np.empty(nbytes // 8)
     if call == "all_reduce":
         return world.rank, lambda: world.Allreduce(mine, out)
+    if call == "broadcast":
+        return world.rank, lambda: world.Bcast(mine, 0)
+    if call == "all_gather":
+        every = np.empty((world.size, nbytes // 8))
+        return world.rank, lambda: world.Allgather(mine, every)
     return world.rank, lambda: world.Alltoall(mine, out)
 
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import disk_cases, python_goals
 from benchmarks.disk_cases import DiskLoad, NbdDisk, NvmeDisk
 from benchmarks.goal import Better
+from benchmarks.rank_cases import RankCall
 from benchmarks.rpc_cases import RpcCall
 from verbena.measure import cores, rpc_bench
 from verbena.measure.case import Case, Effort, Unit
@@ -43,6 +44,29 @@ def test_a_disk_is_measured(case: type[NvmeDisk | NbdDisk]) -> None:
         pytest.skip(str(error))
     assert case(load).unit is Unit.PER_SECOND
     assert 10 < found.value < 1e7
+
+
+@pytest.mark.debian
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("call", "transport"),
+    [
+        pytest.param("broadcast", None, marks=OWN_NETWORK),
+        pytest.param("all_gather", None, marks=OWN_NETWORK),
+        ("barrier", "tcp"),
+        ("broadcast", "tcp"),
+        ("all_gather", "vader"),
+        ("all_to_all", "vader"),
+    ],
+)
+def test_a_collective_call_is_measured(call: str, transport: str | None) -> None:
+    try:
+        found = RankCall(call, 0 if call == "barrier" else 8192, transport).measure(
+            SHORT, cores.choose()
+        )
+    except SkipError as error:
+        pytest.skip(str(error))
+    assert 0.05 < found.value < 1e6
 
 
 @pytest.mark.parametrize("who", ["default", "uvloop"])
