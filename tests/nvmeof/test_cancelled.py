@@ -76,6 +76,92 @@ async def _run(work: Work, controller: nvmeof.HostController) -> None:
     await work(controller)
 
 
+class Gated(nvmeof.Store):
+    """Its first write waits for the gate; ``log`` has where writes begin."""
+
+    def __init__(self) -> None:
+        self.size = 4 * MIB
+        self.bytes = bytearray(self.size)
+        self.gate = asyncio.Event()
+        self.log: list[int] = []
+
+    def read(self, offset: int, into: memoryview) -> None:
+        into[:] = self.bytes[offset : offset + len(into)]
+
+    async def write(self, offset: int, data: memoryview, is_durable: bool) -> None:
+        self.log.append(offset)
+        if len(self.log) == 1:
+            await self.gate.wait()
+        self.bytes[offset : offset + len(data)] = data
+
+    def flush(self) -> None:
+        pass
+
+    def zero(self, offset: int, length: int) -> None:
+        self.bytes[offset : offset + length] = bytes(length)
+
+    discard = zero
+
+
+@pytest.mark.parametrize("size", [PAGE, 16 * PAGE])
+def test_a_write_that_was_cancelled_does_not_undo_a_newer_one(size: int) -> None:
+    """What is about its blocks waits for its end, and so does a flush; all else goes on."""
+
+    async def main() -> None:
+        store = Gated()
+        async with pair(store) as (controller, _, _):
+            disk = controller.disks[1]
+            old = bytearray(b"a" * size)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await disk.write(0, old)
+            later = [
+                asyncio.ensure_future(each)
+                for each in (
+                    disk.write(0, b"b" * size),
+                    disk.read(0, size),
+                    disk.write_zeroes(0, PAGE),
+                    disk.discard((MIB, PAGE)),
+                    disk.flush(),
+                )
+            ]
+            gone = asyncio.ensure_future(disk.write(0, b"c" * size))
+            await disk.write(2 * MIB, b"d" * size)
+            assert await disk.read(2 * MIB, size) == b"d" * size
+            gone.cancel()
+            await asyncio.wait([gone])
+            assert not any(each.done() for each in later)
+            assert store.log == [0, 2 * MIB]
+            store.gate.set()
+            await asyncio.gather(*later)
+            await disk.write(0, b"b" * size)
+            await disk.flush()
+            assert await disk.read(0, size) == b"b" * size
+            assert store.log == [0, 2 * MIB, 0, 0]
+
+    run(main())
+
+
+def test_a_write_that_was_cancelled_before_it_was_sent_is_not_sent() -> None:
+    async def main() -> None:
+        store = Gated()
+        async with pair(store, entries=2) as (controller, _, _):
+            disk = controller.disks[1]
+            first = asyncio.ensure_future(disk.write(0, bytes(PAGE)))
+            await asyncio.sleep(0.05)
+            waiting = asyncio.ensure_future(disk.write(MIB, bytes(PAGE)))
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            store.gate.set()
+            await first
+            await disk.write(MIB, b"e" * PAGE)
+            assert await disk.read(MIB, PAGE) == b"e" * PAGE
+            assert store.log == [0, MIB]
+
+    run(main())
+
+
 @pytest.mark.parametrize("way", ["connect", "discover"])
 def test_connecting(way: str) -> None:
     """The target keeps no controller of an attempt that was cancelled, and takes the next host."""

@@ -250,7 +250,13 @@ def test_a_flush_of_all_disks_of_which_one_has_a_defect() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
+class Ends(BaseException):
+    """No Exception, as what other libraries end their tasks with."""
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), GeneratorExit(), Ends("here")], ids=repr
+)
 def test_a_method_that_raises_what_ends_coroutines(error: BaseException) -> None:
     """It fails the command alone, as where a coroutine raises it."""
 

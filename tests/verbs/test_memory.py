@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import child
 from tests.verbs.side import allocate
 from verbena import verbs
 from verbena.verbs import AccessFlags
@@ -228,3 +229,31 @@ def test_memory_is_not_read_as_python_objects(pd: verbs.PD) -> None:
 def test_an_array_of_python_objects_is_not_registered(pd: verbs.PD) -> None:
     with pytest.raises(TypeError, match="array of Python objects"):
         pd.reg_mr(np.array([{}, []], dtype=object))
+
+
+IN_A_CYCLE = """
+import gc
+from verbena import verbs
+
+gc.disable()
+pd = verbs.open_device().alloc_pd()
+for is_closed in (False, True):
+    memory = bytearray(4096)
+    seen = memoryview(memory)
+    mr = pd.reg_mr(seen)
+    cycle = [seen, mr, memoryview(mr)]
+    cycle.append(cycle)
+    if is_closed:
+        mr.close()
+    del seen, mr, cycle
+    gc.collect()
+    memory += b"which is refused while the memory is registered"
+    print(len(memory))
+"""
+
+
+def test_a_registered_memoryview_in_a_cycle_is_collected() -> None:
+    """CPython crashes when the collector clears a memoryview of which others hold buffers."""
+    done = child(IN_A_CYCLE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["4143", "4143"]

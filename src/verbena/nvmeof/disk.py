@@ -50,6 +50,16 @@ _NOT_SAVED = (
 )
 _MOST_KEY = (1 << 64) - 1
 _REPEATABLE = (IoOpcode.DATASET_MANAGEMENT, IoOpcode.RESERVATION_REPORT)  # of those with words
+_CHANGING = frozenset(
+    (
+        IoOpcode.WRITE,
+        IoOpcode.WRITE_ZEROES,
+        IoOpcode.DATASET_MANAGEMENT,
+        IoOpcode.RESERVATION_REGISTER,
+        IoOpcode.RESERVATION_ACQUIRE,
+        IoOpcode.RESERVATION_RELEASE,
+    )
+)
 _INLINE = 8192  # writes that may go in capsules
 _HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
 
@@ -71,7 +81,8 @@ class Transfer:
 
     __slots__ = (
         *("opcode", "nsid", "address", "length", "key", "first", "count", "control"),
-        *("about", "answer", "connection", "data", "losses", "may_repeat", "on_end", "tries"),
+        *("about", "answer", "connection", "data", "has_ended", "losses", "may_repeat", "on_end"),
+        "tries",
     )
 
     def __init__(
@@ -92,11 +103,18 @@ class Transfer:
         self.data = data  # what a Write sends, and may send in the capsule
         self.tries = self.losses = 0
         self.may_repeat = True
+        self.has_ended = False
         self.connection: int | None = None  # the controller's ``reconnects``, if no other may be
         self.on_end: Callable[[], None] = _nothing
         """Is called when the target can no longer use the memory."""
         self.about = f"{IoOpcode(opcode).name.lower().replace('_', ' ')} of namespace {nsid}"
         self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def meets(self, other: Transfer) -> bool:
+        """Whether both are about a block, or one is about more than blocks."""
+        if isinstance(self, Words) or isinstance(other, Words):
+            return True
+        return self.first < other.first + other.count and other.first < self.first + self.count
 
     def submit(self, queue: HostQueue, done: Done) -> None:
         """Send it."""
@@ -120,12 +138,14 @@ class Transfer:
 
     def succeed(self, result: int) -> None:
         """It is done."""
+        self.has_ended = True
         self.on_end()
         if not self.answer.done():
             self.answer.set_result(result)
 
     def fail(self, error: Exception) -> None:
         """It has failed."""
+        self.has_ended = True
         self.on_end()
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -157,6 +177,7 @@ class Disk:
         self.nsid = nsid
         self.is_gone = False
         self._regions: RegionCache | None = None
+        self._left: dict[Transfer, asyncio.Future[None]] = {}  # under way, and nobody waits for it
         self.update(found)
 
     def update(self, found: IdentifyNamespace) -> None:
@@ -215,6 +236,9 @@ class Disk:
         ``connection`` is the controller's ``reconnects`` at an earlier time: the bytes are sent on
         the connection of that time alone, and it raises ConnectionLost where that was lost, whether
         they have arrived or not. A reservation that was held then may not be held afterwards.
+
+        After a cancellation the bytes may or may not be written. Until that is over the memory is
+        read, and later commands for these blocks, and ``flush``, wait.
         """
         control = _FORCE_UNIT_ACCESS if durable else 0
         await self._with_memory(IoOpcode.WRITE, offset, data, length, control, connection)
@@ -447,15 +471,52 @@ class Disk:
         await self._run(*pieces)
 
     async def _run(self, *pieces: Transfer) -> None:
+        if self._left:
+            await self._wait_for_those_left(pieces)
         for each in pieces:
             self.controller.start(each)
-        if len(pieces) == 1:
-            await pieces[0].answer
-            return
-        results = await asyncio.gather(*(each.answer for each in pieces), return_exceptions=True)
+        try:
+            if len(pieces) == 1:
+                await pieces[0].answer
+                return
+            answers = (each.answer for each in pieces)
+            results = await asyncio.gather(*answers, return_exceptions=True)
+        except asyncio.CancelledError:
+            self._leave(pieces)
+            raise
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    def _leave(self, pieces: tuple[Transfer, ...]) -> None:
+        """Remember what was cancelled and may still change the disk."""
+        for each in pieces:
+            if each.has_ended or each.opcode not in _CHANGING:
+                continue
+            self._left[each] = asyncio.get_running_loop().create_future()
+            each.on_end = partial(self._left_has_ended, each, each.on_end)
+
+    def _left_has_ended(self, transfer: Transfer, end: Callable[[], None]) -> None:
+        end()
+        self._left.pop(transfer).set_result(None)
+
+    async def _wait_for_those_left(self, pieces: tuple[Transfer, ...]) -> None:
+        """Wait until nothing that was cancelled can change the blocks of these any more.
+
+        Else a write that was cancelled could come after a newer one, and undo it.
+        """
+        try:
+            while ahead := [
+                ended
+                for left, ended in self._left.items()
+                if any(left.meets(each) for each in pieces)
+            ]:
+                await asyncio.wait(ahead)
+        except asyncio.CancelledError:
+            for each in pieces:
+                each.answer.cancel()
+                each.on_end()
+            raise
 
     async def _with_data(self, command: Words, data: bytes) -> bytes:
         """Run a command whose data come from, or go to, a buffer."""

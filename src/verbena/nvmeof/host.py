@@ -331,7 +331,9 @@ class HostController:
             self._submit(transfer, queue)
 
     def _submit(self, transfer: Transfer, queue: HostQueue) -> None:
-        if transfer.connection not in (None, self.reconnects):
+        if transfer.answer.done():
+            transfer.fail(NvmeError(errno.ECANCELED, "nobody waits for it any more"))
+        elif transfer.connection not in (None, self.reconnects):
             about = f"{self.nqn}: {transfer.about}"
             transfer.fail(ConnectionLost(f"{about}: the connection that it was meant for is lost"))
         else:

@@ -485,7 +485,10 @@ class TargetQueue(Completions):
         except OSError as error:
             finally_()
             raise Failure(status_of_error(error, is_write)) from error
-        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+        except (KeyboardInterrupt, SystemExit):  # they end the loop
+            finally_()
+            raise
+        except BaseException as error:
             finally_()
             raise _defect(work, error) from error
         if waiting is None:

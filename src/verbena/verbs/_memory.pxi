@@ -94,6 +94,7 @@ cdef class PD(Resource):
                 " be contiguous, and writable unless access is 0 or REMOTE_READ"
             ) from error
         mr.kind = MEMORY_BUFFER
+        mr._keep_viewed()
         mr.start = mr.buffer.buf
         mr.nbytes = mr.buffer.len
         mr.readonly = mr.buffer.readonly
@@ -284,6 +285,7 @@ cdef class MR(Resource):
     cdef uint64_t base   # the address of `start` in requests
     cdef DM dm
     cdef Py_buffer buffer
+    cdef PyObject *viewed   # the memoryview that `buffer` is of; NULL: it is of something else
     cdef int kind
     cdef bint readonly
     cdef bint zero_based
@@ -318,11 +320,21 @@ cdef class MR(Resource):
         if self.kind == MEMORY_HEAP:  # the heap is the parent's: the child must not give pages back
             self.kind = MEMORY_NONE
 
+    cdef void _keep_viewed(self) noexcept:
+        # The collector clears a memoryview in a cycle although others hold buffers of it, and
+        # CPython crashes when these are released. It does not see this reference, and so leaves
+        # the memoryview alone.
+        if PyMemoryView_Check(<object>self.buffer.obj):
+            self.viewed = <PyObject *>self.buffer.obj
+            Py_INCREF(<object>self.viewed)
+
     cdef void _release_memory(self) noexcept:
         if self.mr is not NULL or self.views:
             return
         if self.kind == MEMORY_BUFFER:
             PyBuffer_Release(&self.buffer)
+            Py_XDECREF(self.viewed)
+            self.viewed = NULL
         elif self.kind == MEMORY_HEAP:
             self.context.library.call.heap_free(self.start)
         elif self.kind == MEMORY_MAPPED:

@@ -16,6 +16,9 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
+from cpython.memoryview cimport PyMemoryView_Check
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.exc cimport PyErr_CheckSignals, PyErr_WarnEx
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport (
