@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collective calls of ranks in processes: verbena.collectives, and Open MPI by mpi4py.
 
-The worker of both is rank_worker.py. Open MPI is Debian's; where it is not installed, it is unpacked
-into the cache of the tests. ``transport`` is its BTL: "tcp", or "vader", which is shared memory.
+The worker of both is rank_worker.py. Open MPI is Debian's; where it is not installed, it is
+unpacked into the cache of the tests. ``transport`` is its BTL: "tcp", or "vader", which is shared
+memory.
 """
 
 from __future__ import annotations
