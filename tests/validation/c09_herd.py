@@ -51,9 +51,8 @@ def measure(scope: Scope) -> Iterator[Figure]:
         lines = -(-(36 + size) // LINE)
         law = whole / (lines * (24 + LINE))
         sent = sent_inline(size, each, link)
-        yield near(
-            f"inline WRITEs of {size} B from one host: {lines} lines", sent, law, 0.02, "M/s"
-        )
+        name = f"inline WRITEs of {size} B from one host, lines: {lines}"
+        yield near(name, sent, law, 0.02, "M/s")
     writes, reads = taken("write", each, link), taken("read", each, link)
     yield near("WRITEs of 64 B into one host", writes, whole / 88, 0.02, "M/s")
     yield near("READs of 64 B from one host", reads, whole / 84, 0.02, "M/s")
