@@ -70,6 +70,15 @@ def test_loads_of_what_dma_has_written(ddio: bool, each: int) -> None:
     assert core.charge("header", 0, loads=2, source=SOURCE + 63) == 8  # of two lines
 
 
+@pytest.mark.parametrize(("source", "target"), [(63, 0), (0, 63), (20, 50)])
+def test_a_copy_uses_all_lines_of_both_ends(source: int, target: int) -> None:
+    """Where they begin in a line decides how many they touch, and all were in memory."""
+    caches = Caches(COSTS)
+    assert caches.copy(SOURCE + source, TARGET + target, 128) == 128
+    for first in (SOURCE + source, TARGET + target):
+        assert caches.level(first).name == caches.level(first + 127).name == "L1"
+
+
 def test_loads_come_before_the_copy_that_they_warm() -> None:
     core = after_dma(ddio=True)
     seen: list[tuple[str, int]] = []

@@ -108,11 +108,12 @@ class Caches:
         """Copies ``size`` bytes: how many cost what each level does. Raises as ``copy``."""
         check_range(size, source, destination)
         found: Counter[Level] = Counter()
-        for offset in range(0, size, LINE):
-            level = max(
-                self._use((source + offset) // LINE), self._use((destination + offset) // LINE)
-            )
-            found[level] += min(LINE, size - offset)
+        offset = 0
+        while offset < size:  # by pieces that are in one line at both ends
+            one, other = source + offset, destination + offset
+            piece = min(LINE - one % LINE, LINE - other % LINE, size - offset)
+            found[max(self._use(one // LINE), self._use(other // LINE))] += piece
+            offset += piece
         return found
 
     def dma_write(self, address: int, size: int) -> None:
