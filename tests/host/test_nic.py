@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.host.nic_driver import bytes_of_frames
 from verbena.host import (
     AccessError,
     Cable,
@@ -202,6 +203,22 @@ def test_machine_code_sends_a_frame_to_another_computer() -> None:
     assert (sender.transmitted, receiver.received, receiver.interrupts) == (1, 1, 1)
     # doorbell 0.45 us, two reads of 0.9, the frame 0.672, the cable 0.5, then read, write, MSI
     assert machines.now / 1e6 == pytest.approx(0.45 + 1.8 + 0.672 + 0.5 + 0.9 + 0.45, rel=0.2)
+
+
+def test_what_a_frame_takes_of_the_links() -> None:
+    """Pointers, descriptors, data, status, interrupts and reads of CAUSE, for each or for 32."""
+    seen = bytes_of_frames(1500, 64)
+    # requests for descriptor and frame, status, interrupt, CAUSE
+    assert seen.sender_up == 24 + 3 * 24 + (24 + 4) + 28 + (20 + 8)
+    # the pointer, descriptor, frame, request for CAUSE
+    assert seen.sender_down == (24 + 8) + (20 + 16) + (6 * 20 + 1500) + 24
+    # request for a descriptor, frame, status, interrupt, CAUSE
+    assert seen.receiver_up == 24 + (6 * 24 + 1500) + (24 + 8) + 28 + (20 + 8)
+    # the pointer, descriptor, request for CAUSE
+    assert seen.receiver_down == (24 + 8) + (20 + 16) + 24
+    lists = bytes_of_frames(1500, 64, 32)
+    assert seen.up - lists.up == (28 + 28) * 2 * 31 / 32
+    assert seen.down - lists.down == (32 + 24) * 2 * 31 / 32
 
 
 def test_wrong_use_is_named() -> None:

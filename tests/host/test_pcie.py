@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.host.dma_rates import rate_by_tags, rate_of_dma
 from verbena.host import HostError, Pcie
 from verbena.host.pcie import Slot
 
@@ -46,6 +47,31 @@ def test_bytes_of_transactions(size: int, bytes_written: int, answers: int) -> N
     assert link.write_bytes(size) == bytes_written
     assert link.read_bytes(size)[1] == answers
     assert link.time_ps(bytes_written) == pytest.approx(bytes_written * 8000 / 57.885, rel=1e-4)
+
+
+@pytest.mark.parametrize("translated", [False, True])
+@pytest.mark.parametrize("tags", [1, 4, 8, 12, 13, 64])
+def test_reads_are_limited_by_their_tags(tags: int, translated: bool) -> None:
+    """At 900 ns 13 requests of 512 bytes fill the link, and 12 do not."""
+    link = Pcie(tags=tags)
+    rate = rate_of_dma(link, 1 << 18, 2, "r", translated=translated)
+    assert rate == pytest.approx(rate_by_tags(link), rel=0.015)
+    assert (rate > 53) == (tags >= 13)
+
+
+def test_tags_are_of_the_link_and_not_of_a_read() -> None:
+    """Reads that are asked for together share them, with an IOMMU and without."""
+    link = Pcie(tags=4)
+    for translated in (False, True):
+        rate = rate_of_dma(link, 512, 1000, "r", translated=translated)
+        assert rate == pytest.approx(rate_by_tags(link), rel=0.015)
+
+
+@pytest.mark.parametrize(("size", "rate"), [(64, 33.08), (256, 48.75), (4096, 50.75)])
+def test_reads_and_writes_at_once(size: int, rate: float) -> None:
+    """Requests for reads take of the direction in which writes go."""
+    link = Pcie(round_trip_ns=0)
+    assert rate_of_dma(link, size, 200, "rw") == pytest.approx(rate, rel=0.01)
 
 
 def test_transactions_queue_in_their_direction_only() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.sim.fabrics import GIGABIT, finish, star
-from tests.sim.inside_pair import InsideWorld, pair, rate_of
+from tests.sim.inside_pair import FREE, InsideWorld, pair, rate_of
 from verbena.host.pcie import Pcie
 from verbena.sim import World
 
@@ -66,6 +66,39 @@ def test_walks_at_a_time_overlap(walks: int, rate: float) -> None:
     world.add_flows(0, 1, 32 << 20, message=1 << 20, depth=8)
     finish(world)
     assert rate_of(world) == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize("tags", [4, 8, 13, 64])
+def test_reads_are_limited_by_their_tags(tags: int) -> None:
+    """At 900 ns 13 requests of 512 bytes are as fast as the link, and 8 are not."""
+    world = pair(400 * GIGABIT, 1000, cpu=FREE, pcie={"tags": tags})
+    world.add_flows(0, 1, 8 << 20, message=1 << 20, depth=8)
+    finish(world)
+    assert rate_of(world) == pytest.approx(min(52.92, tags * 512 * 8 / 900), rel=0.01)
+
+
+# The adapter's reads of the host's memory, one behind the other, before the packet leaves.
+@pytest.mark.parametrize(
+    ("operation", "hca", "reads"),
+    [
+        ("write", {"inline": 64}, 0),  # the processor has stored request and payload
+        ("write", {}, 1),  # the payload
+        ("write", {"blueflame": False}, 2),  # the request, then the payload
+        ("read", {"inline": 64}, 1),  # the responder's payload
+        ("read", {"blueflame": False}, 2),  # and the requester's request
+    ],
+)
+@pytest.mark.parametrize("beyond", [70_000, 123_456])
+def test_memory_beyond_the_cache_is_later(
+    operation: str, hca: dict[str, Any], reads: int, beyond: int
+) -> None:
+    took = []
+    for ddio in (True, False):
+        world = pair(cpu=FREE, hca=hca, cache={"ddio": ddio, "beyond": beyond})
+        world.add_flows(0, 1, 64, operation=operation)
+        finish(world)
+        took.append(int(world.flows()["finish"][0]))
+    assert took[1] - took[0] == reads * beyond
 
 
 @pytest.mark.parametrize(

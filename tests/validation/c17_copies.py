@@ -62,4 +62,5 @@ ROW = Row(
     measure=measure,
     confidence=Confidence.PROGRAM,
     quick=True,
+    tested="`tests/host/test_caches.py`: what cores are charged after DMA",
 )

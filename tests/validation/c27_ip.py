@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from random import Random
 
@@ -11,6 +11,8 @@ from tests.internet.brute_force import longest_prefixes
 from tests.validation.row import Confidence, Figure, Row, Scope, equal, holds
 from verbena.internet import Datagram, Internet, MessageTooLongError
 from verbena.internet.fragments import fragments
+from verbena.internet.icmp import Kind
+from verbena.internet.node import Node
 
 PORT = 7000
 MTUS = (1500, 1400, 1400, 1006, 1200, 576)
@@ -37,6 +39,22 @@ def chain(mtus: tuple[int, ...]) -> Internet:
                 hop = f"100.64.{number}.{int(other > number)}"
                 net.node(near).add_static_route(f"100.64.{other}.0/31", hop)
     return net
+
+
+def forget_mtus(net: Internet, routers: int) -> None:
+    """Let routers be as they were before RFC 1191: their errors 3/4 name no MTU."""
+
+    def complains(node: Node) -> Callable[..., None]:
+        new = node.complain
+
+        def old(about: Datagram, to_several: bool, kind: Kind, code: int, mtu: int = 0) -> None:
+            new(about, to_several, kind, code)
+
+        return old
+
+    for number in range(routers):
+        node = net.node(f"r{number}")
+        vars(node)["complain"] = complains(node)
 
 
 def discover(net: Internet) -> tuple[int, list[int], bool]:
@@ -83,6 +101,12 @@ def measure(scope: Scope) -> Iterator[Figure]:
     yield equal("errors 3/4 until a datagram passes", len(reported), len(smaller))
     yield holds("each has the next smaller MTU of the path", reported == smaller)
     yield holds(f"the datagram of {smaller[-1]} B arrives", arrived and sent == len(smaller) + 1)
+    old = chain(MTUS)
+    forget_mtus(old, routers)
+    _, reported, arrived = discover(old)
+    law = [1492, 1006, 508]  # of the table in section 7.1 of RFC 1191
+    text = f"errors that name no MTU: {law} are tried, and {law[-1]} B arrive"
+    yield holds(text, arrived and reported == law)
     dark = chain(MTUS)
     for number in range(routers):
         dark.node(f"r{number}").errors_filtered = True
@@ -99,9 +123,10 @@ ROW = Row(
     setup="Two hosts with seven routers between them, whose links carry 1500, 1400, 1400, 1006, "
     "1200 and 576 bytes; and 20,000 random prefixes with 100,000 addresses.",
     expected="each router takes 1 from the TTL and drops at 0 with ICMP 11; the route with the "
-    "longest prefix, found by trying all lengths; 4,000 bytes over an MTU of 1,500 as 1,480, 1,480 "
-    "and 1,020 bytes at offsets 0, 185 and 370; one error 3/4 for each link that is smaller than "
-    "all before it, and none where errors are filtered.",
+    "longest prefix, found by trying all lengths; 4,000 bytes over an MTU of 1,500 as 1,480, "
+    "1,480 and 1,020 bytes at offsets 0, 185 and 370; one error 3/4 for each link that is smaller "
+    "than all before it, and none where errors are filtered. Where they name no MTU, as of "
+    "routers before RFC 1191, the sender tries the next plateau of its table.",
     fails="a router forwards by another route, cuts at another place, or does not say its MTU.",
     meaning="A sender that never cuts learns the path's MTU from errors. Where a firewall drops "
     "them its long datagrams vanish, and only probes find out.",

@@ -77,4 +77,7 @@ ROW = Row(
     meaning="What a host's counters say adds up.",
     measure=measure,
     quick=True,
+    tested="`tests/sim/test_inside.py`; that DMA touches no page that is not mapped or registered, "
+    "in `tests/host/test_refused_dma.py`, `tests/host/test_hca_memory.py` and "
+    "`tests/host/test_hca_errors.py`",
 )

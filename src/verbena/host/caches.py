@@ -3,7 +3,9 @@
 
 There are three levels of 64-byte lines, of which each keeps those used last; the contents stay in
 memory. A ``Computer`` with ``caches`` lets DMA writes pass through here: with DDIO they go into a
-share of the last level, without it to memory, and a later load pays for where they are.
+share of the last level, without it to memory. ``Core.charge`` asks here what copies and loads take
+whose addresses it is given. Instructions that the interpreter runs take the same time with caches
+and without, and neither use lines nor move them. All cores of a computer have the same levels.
 
 The default costs are orders of magnitude from memory of publications and of processors' manuals;
 those of a copy agree with 27, 15 and 5.6 GB/s measured for blocks of 64 KiB, 1 MiB and 16 MiB.
@@ -11,6 +13,7 @@ those of a copy agree with 27, 15 and 5.6 GB/s measured for blocks of 64 KiB, 1 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -19,6 +22,8 @@ from verbena.host.errors import HostError, HostTypeError
 from verbena.host.lru import Lru
 
 LINE = 64
+MOST_BYTES = 1 << 30
+"""Of a copy or load that is followed line by line."""
 
 
 class Level(IntEnum):
@@ -79,21 +84,37 @@ class Caches:
         return Level.MEMORY
 
     def load(self, address: int, size: int) -> int:
-        """Cycles of loading ``size`` bytes, line by line; they are in all levels then."""
-        cycles = (self.costs.load_cycles[self._use(line) - 1] for line in _lines(address, size))
-        return sum(cycles)
+        """Cycles of loading ``size`` bytes, line by line; they are in all levels then.
+
+        Raises HostError for an address or size below 0, and for more than 1 GiB.
+        """
+        found = self.lines_loaded(address, size)
+        return sum(self.costs.load_cycles[level - 1] * lines for level, lines in found.items())
 
     def copy(self, source: int, destination: int, size: int) -> int:
-        """Cycles of a copy: each line costs what the farther of its two ends does."""
-        per_byte = self.costs.copy_cycles_per_byte
-        total = 0.0
-        for offset in range(0, size, LINE):
-            part = min(LINE, size - offset)
-            level = max(
-                self._use((source + offset) // LINE), self._use((destination + offset) // LINE)
-            )
-            total += part * per_byte[level - 1]
-        return round(total)
+        """Cycles of a copy: each line costs what the farther of its two ends does.
+
+        Raises HostError for an address or size below 0, and for more than 1 GiB.
+        """
+        found = self.bytes_copied(source, destination, size)
+        return round(sum(self.costs.copy_cycles_per_byte[at - 1] * n for at, n in found.items()))
+
+    def lines_loaded(self, address: int, size: int) -> dict[Level, int]:
+        """Loads ``size`` bytes: how many lines came from each level. Raises as ``load``."""
+        check_range(size, address)
+        return Counter(self._use(line) for line in _lines(address, size))
+
+    def bytes_copied(self, source: int, destination: int, size: int) -> dict[Level, int]:
+        """Copies ``size`` bytes: how many cost what each level does. Raises as ``copy``."""
+        check_range(size, source, destination)
+        found: Counter[Level] = Counter()
+        offset = 0
+        while offset < size:  # by pieces that are in one line at both ends
+            one, other = source + offset, destination + offset
+            piece = min(LINE - one % LINE, LINE - other % LINE, size - offset)
+            found[max(self._use(one // LINE), self._use(other // LINE))] += piece
+            offset += piece
+        return found
 
     def dma_write(self, address: int, size: int) -> None:
         """A device has written: the lines are in the last level with DDIO, else in memory only."""
@@ -116,6 +137,15 @@ class Caches:
             lines.put(line, None)
         self._by_dma.drop(line)  # it is an ordinary line of the processor's now
         return level
+
+
+def check_range(size: int, *addresses: int) -> None:
+    """Raises HostError for what caches do not follow: an address or size below 0, above 1 GiB."""
+    if not 0 <= size <= MOST_BYTES:
+        raise HostError(f"caches follow copies and loads of 0 bytes to 1 GiB, and not of {size}")
+    for address in addresses:
+        if not 0 <= address < 1 << 64:
+            raise HostError(f"an address is 0 to 2^64 - 1, and not {address:#x}")
 
 
 def _lines(address: int, size: int) -> range:

@@ -97,7 +97,8 @@ def checked_limits(instructions: int, until: int) -> tuple[int, int]:
     ),
 )
 class Computer:
-    """``ghz`` is the clock of its cores, ``cores`` their number, ``caches`` what copies cost.
+    """``ghz`` is the clock of its cores, ``cores`` their number, ``caches`` what charged
+    copies and loads cost by where their lines are; instructions cost the same without.
 
     While several cores are awake they take turns: the one that is furthest behind runs up to a
     random number of cycles below ``turn_cycles`` beyond the next one, at least one instruction.
@@ -137,6 +138,8 @@ class Computer:
         self._agenda = Agenda() if clock is None else clock
         self._dma = Dma(self)
         self.cores = [Core(self._memory, number, self._controller.find) for number in range(cores)]
+        for core in self.cores:
+            core.caches = caches
         self._running = self.cores[0]
         self._awake: list[Core] = []  # the cores that take turns
         self._turns = Turns(turn_cycles, seed, self._has_turn)

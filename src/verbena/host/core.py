@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from verbena._arguments import checked_class, is_whole
 from verbena.host._cpu import CoreState, PhysicalMemory
 from verbena.host.assembler import Program
+from verbena.host.caches import Caches, check_range
 from verbena.host.costs import Ledger
 from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
@@ -151,6 +152,7 @@ class Core:
         # Each gets the name of charged or idle time, or "program" for machine code that has run,
         # with the first cycle and the one behind the last.
         self.observers: list[Callable[[str, int, int], None]] = []
+        self.caches: Caches | None = None  # the computer's, if it has any
         self.ledger = Ledger()  # of charged work; its costs may be replaced before the first
 
     def charge(
@@ -161,13 +163,21 @@ class Core:
         times: float = 1,
         copies: int = 0,
         level: str = "l3",
+        loads: int = 0,
+        source: int | None = None,
+        target: int | None = None,
     ) -> int:
         """Lets the core be busy for work that is no machine code; the cycles.
 
         ``name`` is a cost of ``costs.py``, or with ``cycles`` any. ``copies`` are bytes that the
-        work copies beside that, from a ``level`` of l2, l3 or memory. HostError for 2^48 or more
-        of anything: a day of a core.
+        work copies beside that, from a ``level`` of l1, l2, l3 or memory. On a computer with
+        ``caches`` the physical addresses ``source`` and ``target`` decide the level of each line,
+        and ``loads`` bytes from ``source`` on are loaded before they are copied. No byte moves.
+
+        Raises HostError for 2^48 or more of anything, a day of a core; for one of both addresses;
+        for loads without caches or ``source``; with caches for more than 1 GiB from an address.
         """
+        self._check_addresses(copies, loads, source, target)
         if not 0 <= copies < MOST_CHARGED or not times < MOST_CHARGED:
             raise HostError(
                 f"a charge is of less than 2^48 bytes of copies or times: not {copies}, {times:g}"
@@ -176,13 +186,51 @@ class Core:
             raise HostError(f"a charge of {name!r} is 0 to 2^48 cycles, not {cycles:g}")
         sum_ = self.ledger.add(name, times, cycles=cycles)
         work = ceil(sum_)
+        if loads and source is not None:
+            sum_ += self._load(source, loads)
+        loaded = ceil(sum_)
         if copies:
-            sum_ += self.ledger.copy(copies, level)
+            sum_ += self._copy(copies, level, source, target)
         whole, start = ceil(sum_), self.state.cycles
         self.state.cycles = start + whole
         self.show(name, start, start + work)
-        self.show("copy", start + work, start + whole)
+        self.show("load", start + work, start + loaded)
+        self.show("copy", start + loaded, start + whole)
         return whole
+
+    def _check_addresses(
+        self, copies: int, loads: int, source: int | None, target: int | None
+    ) -> None:
+        """Raises HostError for addresses with which ``charge`` can do nothing."""
+        if copies and (source is None) != (target is None):
+            raise HostError("a copy is from source to target: give both addresses, or a level")
+        if loads and (self.caches is None or source is None):
+            raise HostError(
+                "loads are charged by caches, for the lines at an address: make the computer with "
+                "Computer(caches=Caches()), and give source"
+            )
+        if self.caches is not None and source is not None:
+            for size in (copies, loads):
+                check_range(size, source, 0 if target is None else target)
+
+    def _load(self, address: int, size: int) -> float:
+        """Charges a load of lines, by where the caches have them; the cycles."""
+        assert self.caches is not None
+        each = self.caches.costs.load_cycles
+        return sum(
+            self.ledger.add(f"load_{at.name.lower()}", lines, cycles=lines * each[at - 1])
+            for at, lines in self.caches.lines_loaded(address, size).items()
+        )
+
+    def _copy(self, size: int, level: str, source: int | None, target: int | None) -> float:
+        """Charges a copy, by where the caches have its lines or by its level; the cycles."""
+        if self.caches is None or source is None or target is None:
+            return self.ledger.copy(size, level)
+        each = self.caches.costs.copy_cycles_per_byte
+        return sum(
+            self.ledger.copy(part, at.name.lower(), cycles=part * each[at - 1])
+            for at, part in self.caches.bytes_copied(source, target, size).items()
+        )
 
     def show(self, name: str, start: int, end: int) -> None:
         """Tells the observers what the core did from one cycle to another."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isclose
 
 from verbena._arguments import checked_class
 from verbena.host.errors import HostError, HostTypeError
@@ -37,9 +38,14 @@ _COPYING = "27, 15 and 6 GB/s at 3 GHz, measured on a loaded virtual machine"
 
 DEFAULTS: tuple[Cost, ...] = (
     Cost("syscall", 1000, "call", "0.2 to 0.5 us in reports of 2018 to 2020, mitigations on"),
+    Cost("copy_l1", 0.1, "byte", _COPYING),
     Cost("copy_l2", 0.1, "byte", _COPYING),
     Cost("copy_l3", 0.2, "byte", _COPYING),
     Cost("copy_memory", 0.5, "byte", _COPYING),
+    Cost("load_l1", 4, "line of 64 bytes", ORDER),
+    Cost("load_l2", 14, "line of 64 bytes", ORDER),
+    Cost("load_l3", 50, "line of 64 bytes", ORDER),
+    Cost("load_memory", 250, "line of 64 bytes", ORDER),
     Cost("segment_out", 600, "segment (with TSO: of up to 64 KiB)", ORDER),
     Cost("segment_in", 2000, "segment (with GRO: of up to 64 KiB)", ORDER),
     Cost("gro_frame", 150, "frame that GRO joins", ORDER),
@@ -56,7 +62,7 @@ DEFAULTS: tuple[Cost, ...] = (
     Cost("cq_poll_empty", 20, "poll of a completion queue, nothing there", ORDER),
     Cost("cq_poll", 60, "poll of a completion queue with an entry", ORDER),
 )
-COPY_LEVELS = {"l2": "copy_l2", "l3": "copy_l3", "memory": "copy_memory"}
+COPY_LEVELS = {level: f"copy_{level}" for level in ("l1", "l2", "l3", "memory")}
 
 
 @checked_class(HostTypeError)
@@ -106,14 +112,18 @@ class Ledger:
         self.cycles[name] = self.cycles.get(name, 0) + sum_
         return sum_
 
-    def copy(self, size: int, level: str = "l3") -> float:
-        """Charges a copy of ``size`` bytes whose source is in a level: l2, l3 or memory."""
+    def copy(self, size: int, level: str = "l3", *, cycles: float | None = None) -> float:
+        """Charges a copy of ``size`` bytes whose source is in a level: l1, l2, l3 or memory.
+
+        It takes ``cycles``, or what the list says. Raises HostError for another level or a size
+        below 0.
+        """
         if level not in COPY_LEVELS:
-            raise HostError(f"a copy comes from l2, l3 or memory, not from {level!r}")
+            raise HostError(f"a copy comes from l1, l2, l3 or memory, not from {level!r}")
         if size < 0:
             raise HostError(f"a copy has 0 bytes or more, not {size}")
         self.copied_bytes += size
-        return self.add(COPY_LEVELS[level], size)
+        return self.add(COPY_LEVELS[level], size, cycles=cycles)
 
     @property
     def total(self) -> float:
@@ -131,7 +141,10 @@ class Ledger:
         for name, cycles in sorted(self.cycles.items(), key=lambda pair: -pair[1]):
             cost = known.get(name)
             each = cycles / self.times[name] if self.times[name] else 0
-            says = f"{cost.per}; {cost.source}" if cost else "a name of the caller's"
+            says = "a name of the caller's"
+            if cost is not None:
+                is_listed = isclose(each, cost.cycles) or not self.times[name]
+                says = f"{cost.per}; {cost.source if is_listed else 'set by the caller'}"
             part = cycles / self.total if self.total else 0
             rows.append(f"{name:15} {each:8g} {self.times[name]:9g} {part:8.1%}  {says}")
         return "\n".join(rows)
