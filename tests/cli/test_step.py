@@ -234,3 +234,24 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "code.bin is no text, and so no assembly" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("lesson", "driver"), [("disk-pio", False), ("disk-remote", True)])
+def test_at_its_end_it_says_which_costs_it_used(lesson: str, driver: bool) -> None:
+    done = run(lesson)
+    _, _, costs = done.stdout.partition("\n\nCosts that were used\n")
+    names = [line.split()[0] for line in costs.splitlines()]
+    of_driver = ["python_driver"] if driver else []
+    assert names == [
+        "cost", "program", *of_driver, "pcie_round_trip", "pcie_rate", "disk_medium"
+    ]  # fmt: skip
+    assert "load over a link; half for each way; about 900 ns" in costs
+
+
+def test_a_program_that_only_computes_used_machine_code_alone(tmp_path: Path) -> None:
+    file = tmp_path / "add.asm"
+    file.write_text("mov rax, 7\nhlt\n")
+    steps = Steps(lesson_of_file("add", file.read_text()), 10)
+    assert [*steps.rest()]
+    assert steps.costs()[0].name == "program"
+    assert not [one for one in steps.costs() if one.how == "charged"]

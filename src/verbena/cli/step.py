@@ -15,6 +15,7 @@ from pathlib import Path
 from verbena.cli.exact import ExactParser
 from verbena.cli.paths import prepare_file, unusable
 from verbena.host import HostError, ProcessorError
+from verbena.host.cost_list import ListedCost, cost_list_text, used_costs
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
 from verbena.host.lessons.programs import MAP
 
@@ -82,6 +83,7 @@ def show(steps: Steps, options: argparse.Namespace) -> None:
             print(f"... and more: --most shows more than {options.most} steps")
     else:
         walk(steps, input, print)
+    print("\n".join(["", "Costs that were used", cost_list_text(steps.costs())]))
 
 
 def lesson_of(name: str) -> Lesson:
@@ -103,7 +105,9 @@ class Steps:
     def __init__(self, lesson: Lesson, most: int) -> None:
         self._made: list[Frame] = []
         scene = lesson.build()
-        self.timeline = (scene.computer.machines or scene.computer).timeline()
+        machines = scene.computer.machines
+        self._computers = [scene.computer] if machines is None else machines.computers
+        self.timeline = (machines or scene.computer).timeline()
         self._frames = frames_of(scene)
         self._most = most
 
@@ -119,6 +123,10 @@ class Steps:
         while (frame := self.get(number)) is not None:
             yield frame
             number += 1
+
+    def costs(self) -> list[ListedCost]:
+        """The rows of the list of costs that the steps so far have used."""
+        return used_costs(*self._computers)
 
     @property
     def is_cut(self) -> bool:
