@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from tests.support import verbena_command
 from verbena.cli import compare
 from verbena.host import HostError, Pcie
 from verbena.host.comparison import WAYS, Row, Setup, compare_ways
+from verbena.host.comparison.tables import row_data, time_cell
 
 SIZE = 8192
 
@@ -136,7 +138,62 @@ def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
     assert [(one["size"], one["way"]) for one in found] == [
         (size, way) for size in (64, 128, 256) for way in ("dma", "write")
     ]
-    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+    drawn = ElementTree.parse(picture).getroot()
+    assert drawn.tag.endswith("svg")
+    assert {"disk, DMA", "memory, WRITE", "Latency (both axes logarithmic)"} <= {*words_of(drawn)}
+    lines = [one for one in drawn.iter() if one.get("class") == "lines" and one.get("d", "L")]
+    points = [len(re.findall("[ML] ", one.get("d", ""))) for one in lines]
+    assert points == [3, 3, 3, 3, 1, 1]  # two panels of two ways and three sizes, and the legend
+
+
+def words_of(drawn: ElementTree.Element) -> list[str]:
+    return [one.text or "" for one in drawn.iter() if one.tag.endswith("text")]
+
+
+def test_json_has_every_number_of_every_row(rows: dict[str, Row]) -> None:
+    found = json.loads(run("--size", str(SIZE), "--json").stdout)
+    assert [one["way"] for one in found] == [*WAYS]
+    for one in found:
+        row = rows[one["way"]]
+        assert one == row_data(row)
+        assert {*one} == {
+            "way", "size", "latency_ps", "bits_per_second", "most_bits_per_second", "limit",
+            "occupied_ps", "sides",
+        }  # fmt: skip
+        assert (one["size"], one["latency_ps"]) == (row.size, row.latency_ps)
+        assert one["bits_per_second"] == pytest.approx(row.size * 8 / (row.latency_ps * 1e-12))
+        assert one["occupied_ps"] == row.occupied
+        assert one["limit"] == max(row.occupied, key=lambda each: row.occupied[each])
+        assert one["most_bits_per_second"] == pytest.approx(
+            row.size * 8 / (max(row.occupied.values()) * 1e-12)
+        )
+        for name, side in row.sides.items():
+            crossings = {
+                each: {"transactions": of.transactions, "bytes": of.bytes}
+                for each, of in (("to_device", side.to_device), ("to_memory", side.to_memory))
+            }
+            assert one["sides"].pop(name) == crossings | {
+                "cycles": side.cycles, "instructions": side.instructions,
+                "charged_cycles": side.charged, "copied_bytes": side.copied,
+                "interrupts": side.interrupts, "system_calls": side.system_calls,
+            }  # fmt: skip
+        assert one["sides"] == {}
+
+
+def test_a_picture_of_one_size_has_a_bar_and_a_number_of_each_way(
+    rows: dict[str, Row], tmp_path: Path
+) -> None:
+    picture = tmp_path / "bars.svg"
+    assert run("--size", str(SIZE), "--plot", str(picture)).returncode == 0
+    drawn = ElementTree.parse(picture).getroot()
+    words = words_of(drawn)
+    for row in rows.values():
+        assert words.count(WAYS[row.way].title) == 3  # latency, cycles, copied bytes
+        cycles = sum(side.cycles for side in row.sides.values())
+        copied = sum(side.copied for side in row.sides.values())
+        assert {time_cell(row.latency_ps), f"{cycles:,}", f"{copied:,} B"} <= {*words}
+    bars = [one for one in drawn.iter() if one.tag.endswith("rect") and one.get("fill")]
+    assert len(bars) == 7 + 7 + 2  # two ways copy
 
 
 @pytest.mark.parametrize(

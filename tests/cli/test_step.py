@@ -96,6 +96,18 @@ def test_keys_go_on_back_and_to_a_number() -> None:
     assert sum("no such step" in each for each in said) == 1
 
 
+def test_keys_beyond_the_most_steps_name_the_instruction() -> None:
+    words = iter(["3", "4", "4", "q"])
+    said: list[str] = []
+    walk(Steps(lesson_of_file("x", "nop\nagain: jmp again"), 3), lambda _: next(words), said.append)
+    behind = [each for each in said if "no such step" in each]
+    assert behind == 2 * [
+        "there is no such step: it is before the first, or behind the last that may be shown: core "
+        "0 is at 0x1001: again: jmp again. --most shows more than 3 steps, if that is no loop "
+        "without end"
+    ]
+
+
 def all_of(terminal: int) -> bytes:
     """What a terminal was told, whose other end is closed: reading it ends in EIO."""
     read = b""
@@ -156,7 +168,12 @@ def test_a_file_has_its_comments_as_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [
-        ("again: jmp again\n", 0, "--most shows more than 20 steps"),
+        (
+            "nop\nagain: jmp again ; for ever\n",
+            0,
+            "... and more: core 0 is at 0x1001: again: jmp again. --most shows more than "
+            "20 steps, if that is no loop without end",
+        ),
         ("fly rax\n", 1, "line 1"),
         ("mov al, [0x900000]\n", 1, "nothing answers a read"),
     ],
@@ -234,3 +251,24 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "code.bin is no text, and so no assembly" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("lesson", "driver"), [("disk-pio", False), ("disk-remote", True)])
+def test_at_its_end_it_says_which_costs_it_used(lesson: str, driver: bool) -> None:
+    done = run(lesson)
+    _, _, costs = done.stdout.partition("\n\nCosts that were used\n")
+    names = [line.split()[0] for line in costs.splitlines()]
+    of_driver = ["python_driver"] if driver else []
+    assert names == [
+        "cost", "program", *of_driver, "pcie_round_trip", "pcie_rate", "disk_medium"
+    ]  # fmt: skip
+    assert "load over a link; half for each way; about 900 ns" in costs
+
+
+def test_a_program_that_only_computes_used_machine_code_alone(tmp_path: Path) -> None:
+    file = tmp_path / "add.asm"
+    file.write_text("mov rax, 7\nhlt\n")
+    steps = Steps(lesson_of_file("add", file.read_text()), 10)
+    assert [*steps.rest()]
+    assert steps.costs()[0].name == "program"
+    assert not [one for one in steps.costs() if one.how == "charged"]

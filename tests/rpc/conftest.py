@@ -68,6 +68,20 @@ class Sample:
             raise
         return name
 
+    async def tidied(self) -> None:
+        """Wait for ever, and then end in two steps."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped.append("begins")
+            await asyncio.sleep(0.05)
+            self.stopped.append("tidy")
+
+    async def tidied_items(self) -> AsyncIterator[int]:
+        """As ``tidied``, after an item."""
+        yield 1
+        await self.tidied()
+
     async def left(self) -> float | None:
         call = rpc.current_call()
         assert call is not None

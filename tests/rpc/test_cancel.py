@@ -164,3 +164,34 @@ def test_calls_count_once_whatever_is_cancelled(together: Together) -> None:
 
     for way in ("inline", "ring", "datagram"):
         together(side, strategies=rpc.Strategies(way))
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("end", ["deadline", "both", "cancelled"])
+def test_what_a_method_does_to_end_may_wait(together: Together, end: str, is_stream: bool) -> None:
+    """Client and server both see a deadline pass, and the method's task is cancelled once."""
+
+    async def side(client: rpc.Client) -> list[str]:
+        limited = client.within(0.05 if end != "cancelled" else 60)
+
+        async def call() -> None:
+            if not is_stream:
+                await limited.tidied()
+                return
+            async for _ in limited.tidied_items():
+                pass
+
+        task = asyncio.ensure_future(call())
+        if end == "deadline":
+            with pytest.raises(rpc.DeadlinePassed):
+                await task
+        else:
+            await asyncio.sleep(0.05 if end == "both" else 0.02)
+            task.cancel()
+            await asyncio.wait([task])
+        async with asyncio.timeout(5):
+            while "tidy" not in target_of(client).stopped:
+                await asyncio.sleep(0.01)
+        return target_of(client).stopped
+
+    assert together(side) == ["begins", "tidy"]

@@ -133,7 +133,11 @@ def main(arguments: list[str]) -> int:
     except HostError as error:
         print(f"verbena compare: {error}", file=sys.stderr)
         return 1
-    print(json.dumps([row_data(row) for row in rows], indent=2) if options.json else report(rows))
+    print(
+        json.dumps([row_data(row) for row in rows], indent=2)
+        if options.json
+        else report(rows, setup_of(options))
+    )
     if options.plot is not None:
         try:
             options.plot.write_text(sweep(rows) if options.sizes else bars(rows))
@@ -178,11 +182,10 @@ def setup_of(options: argparse.Namespace) -> Setup:
     )
 
 
-def report(rows: list[Row]) -> str:
+def report(rows: list[Row], setup: Setup) -> str:
     """The tables of each size, and the costs behind them."""
     parts: list[str] = []
     for size in dict.fromkeys(row.size for row in rows):
         some = [row for row in rows if row.size == size]
         parts += [size_text(size), aligned(speed_table(some)), "", aligned(work_table(some)), ""]
-    parts += ["Executed as machine code, a cycle each and the waits: the drivers of the disk here."]
-    return "\n".join([*parts, aligned(cost_table(rows))])
+    return "\n".join([*parts, "Costs that were used", aligned(cost_table(rows, setup))])

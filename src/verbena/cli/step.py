@@ -15,6 +15,7 @@ from pathlib import Path
 from verbena.cli.exact import ExactParser
 from verbena.cli.paths import prepare_file, unusable
 from verbena.host import HostError, ProcessorError
+from verbena.host.cost_list import ListedCost, cost_list_text, used_costs
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
 from verbena.host.lessons.programs import MAP
 
@@ -78,10 +79,11 @@ def show(steps: Steps, options: argparse.Namespace) -> None:
     if options.all or not (sys.stdin.isatty() and sys.stdout.isatty()):
         for number, frame in enumerate(steps.rest(), 1):
             print(shown(number, frame), flush=True)
-        if steps.is_cut:
-            print(f"... and more: --most shows more than {options.most} steps")
+        if steps.cut:
+            print(f"... and more: {steps.cut}")
     else:
         walk(steps, input, print)
+    print("\n".join(["", "Costs that were used", cost_list_text(steps.costs())]))
 
 
 def lesson_of(name: str) -> Lesson:
@@ -103,9 +105,12 @@ class Steps:
     def __init__(self, lesson: Lesson, most: int) -> None:
         self._made: list[Frame] = []
         scene = lesson.build()
-        self.timeline = (scene.computer.machines or scene.computer).timeline()
+        machines = scene.computer.machines
+        self._computers = [scene.computer] if machines is None else machines.computers
+        self.timeline = (machines or scene.computer).timeline()
         self._frames = frames_of(scene)
         self._most = most
+        self._cut: str | None = None
 
     def get(self, number: int) -> Frame | None:
         """The step with that number, from 1; None behind the last."""
@@ -120,10 +125,23 @@ class Steps:
             yield frame
             number += 1
 
+    def costs(self) -> list[ListedCost]:
+        """The rows of the list of costs that the steps so far have used."""
+        return used_costs(*self._computers)
+
     @property
-    def is_cut(self) -> bool:
-        """Whether the program goes on behind the last step that may be shown."""
-        return len(self._made) == self._most and next(self._frames, None) is not None
+    def cut(self) -> str:
+        """Where the program is behind the last step that may be shown, and what then helps; empty
+        if there are no more."""
+        if self._cut is None and len(self._made) == self._most:
+            where = self._computers[0].cores[0].where
+            has_more = next(self._frames, None) is not None
+            self._cut = f"{where}. {self._advice}" if has_more else ""
+        return self._cut or ""
+
+    @property
+    def _advice(self) -> str:
+        return f"--most shows more than {self._most} steps, if that is no loop without end"
 
 
 def shown(number: int, frame: Frame) -> str:
@@ -153,7 +171,8 @@ def walk(steps: Steps, ask: Callable[[str], str], say: Callable[[str], None]) ->
                 say(f"the program ends here: {error}")
                 continue
             if found is None:
-                say("there is no such step: it is before the first, or behind the last")
+                ends = f" that may be shown: {steps.cut}" if steps.cut else ""
+                say(f"there is no such step: it is before the first, or behind the last{ends}")
             else:
                 at = wanted
         else:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
+from verbena.host.clock import Cause
 from verbena.host.combining import LINE, WHILE_PS, CombiningLine
 from verbena.host.computer_records import Transaction
 from verbena.host.device_bus import DeviceBus, DeviceFault
@@ -43,6 +44,11 @@ def _number_of(device: Device, offset: int, size: int, value: object) -> int:
     return value
 
 
+def _following(before: Cause | None) -> Cause:
+    """The store of a program in Python, because of the one ``before`` if there is one."""
+    return Cause() if before is None else Cause(before.computer, before.core, before.address)
+
+
 class Accesses:
     """The accesses of one computer's cores."""
 
@@ -51,6 +57,7 @@ class Accesses:
         self._agenda = computer.clock
         self._line = CombiningLine()
         self._combining: tuple[Device, int] | None = None  # whose line it is, and its base
+        self._combined_by: Cause | None = None  # the last store to the line
 
     def window(self, device: Device, base: int) -> tuple[_Load, _Store]:
         """What the core's loads from a device, and stores to it, call.
@@ -73,7 +80,7 @@ class Accesses:
 
         def store(offset: int, size: int, value: int) -> None:
             if combines or device.bus is not None or observers or self._combining is not None:
-                self.store(device, base, offset, size, value)
+                self.store(device, base, offset, size, value, self._cause())
                 return
             counters.stores += 1
             device.write(offset, size, value)
@@ -133,16 +140,27 @@ class Accesses:
 
     # ---- stores ----
 
-    def store(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
-        """A store to a device now, which may become part of a line of combined stores."""
+    def _cause(self) -> Cause:
+        """The store that the core which runs makes now."""
+        core = self._computer.running_core
+        return Cause(self._computer, core, core.state.rip)
+
+    def store(
+        self, device: Device, base: int, offset: int, size: int, value: int,
+        cause: Cause | None = None,
+    ) -> None:  # fmt: skip
+        """A store to a device now, which may become part of a line of combined stores. ``cause`` is
+        that of a core; None: a program in Python makes it."""
         if device.combines(offset):
-            self._combine(device, base, offset, size, value)
+            self._combine(device, base, offset, size, value, cause)
             return
         if self._combining is not None:
             self._close_line()
-        self._send(device, base, offset, size, value)
+        self._send(device, base, offset, size, value, cause)
 
-    def _send(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+    def _send(
+        self, device: Device, base: int, offset: int, size: int, value: int, cause: Cause | None
+    ) -> None:
         """A store, or a line of combined stores, on its way to the device."""
         computer, bus = self._computer, device.bus
         start, before = computer.now, self._agenda.cause
@@ -150,6 +168,8 @@ class Accesses:
             computer.hold_core(bus.posts_at)
             start = bus.posts_at
         computer.counters.stores += 1
+        # What Python stores because of a core's store, as a driver that is written in it, goes on.
+        self._agenda.cause = cause or _following(before)
         for observe in computer.observers:
             observe(Transaction(start, base + offset, size, value, True, device))
         if bus is None:
@@ -167,15 +187,17 @@ class Accesses:
 
     # ---- combined stores ----
 
-    def _combine(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+    def _combine(
+        self, device: Device, base: int, offset: int, size: int, value: int, cause: Cause | None
+    ) -> None:
         line, room = self._line, LINE - offset % LINE
         if size > room:  # a store across the end of a line is in two
-            self._combine(device, base, offset, room, value & (1 << 8 * room) - 1)
-            self._combine(device, base, offset + room, size - room, value >> 8 * room)
+            self._combine(device, base, offset, room, value & (1 << 8 * room) - 1, cause)
+            self._combine(device, base, offset + room, size - room, value >> 8 * room, cause)
             return
         if self._combining != (device, base) or not line.fits(offset, size):
             self._close_line()
-        self._combining = (device, base)
+        self._combining, self._combined_by = (device, base), cause
         if line.add(offset, size, value):
             self._close_line()
         elif line.written.bit_count() == size:  # the line was opened now
@@ -189,4 +211,4 @@ class Accesses:
             return
         (device, base), self._combining = self._combining, None
         for offset, size, value in self._line.take():
-            self._send(device, base, offset, size, value)
+            self._send(device, base, offset, size, value, self._combined_by)

@@ -11,13 +11,37 @@ import heapq
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class, is_whole
 from verbena.host.errors import HostError, HostTypeError
 
+if TYPE_CHECKING:
+    from verbena.host.computer import Computer
+    from verbena.host.core import Core
+
 NEVER = 1 << 63
 # Of events at one time, of which each was added by the one before: more have no end.
 MOST_AT_ONCE = 100_000
+
+
+class Cause:
+    """A store to a device, which leads to events: that of a core by the instruction at an address,
+    or of a program in Python, without a core."""
+
+    __slots__ = ("address", "computer", "core")
+
+    def __init__(
+        self, computer: Computer | None = None, core: Core | None = None, address: int = 0
+    ) -> None:
+        self.computer, self.core, self.address = computer, core, address
+
+    def origin(self) -> str:
+        """The instruction, as "core 0 of 'left' at 0x1000: mov [rbx], rax"; empty without one."""
+        if self.core is None or self.computer is None:
+            return ""
+        text = self.core.text(self.address).partition(";")[0].strip()
+        return f"core {self.core.number} of {self.computer.name!r} at {self.address:#x}: {text}"
 
 
 class Event:
@@ -25,7 +49,9 @@ class Event:
 
     __slots__ = ("call", "cause", "depth")
 
-    def __init__(self, call: Callable[[], None], cause: int | None = None, depth: int = 0) -> None:
+    def __init__(
+        self, call: Callable[[], None], cause: Cause | None = None, depth: int = 0
+    ) -> None:
         self.call: Callable[[], None] | None = call
         self.cause = cause
         self.depth = depth  # events of the same time that led to this one
@@ -42,7 +68,7 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0
         self.runs = False  # an event runs: it is ``now``, wherever the cores are
-        self.cause: int | None = None  # the store that led to what happens now, for a timeline
+        self.cause: Cause | None = None  # the store that led to what happens now
         self._is_run = False
         self._depth = 0  # of the event that runs
         self._events: list[tuple[int, int, Event]] = []

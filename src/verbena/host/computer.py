@@ -408,7 +408,8 @@ class Computer:
         ``until`` in ps, or so many instructions. Says which it was.
 
         Without a limit a program with an endless loop, and a timer that never stops, run for ever:
-        ``run(instructions=1_000_000)`` or ``run(until=computer.now + 10**9)`` (a millisecond) end.
+        ``run(instructions=1_000_000)`` or ``run(until=computer.now + 10**9)`` (a millisecond) end,
+        and ``where`` then says which instruction is next.
         A fault without a handler raises ``ProcessorError`` with its address and instruction. A
         computer of ``Machines`` runs with the others.
         """
@@ -440,6 +441,10 @@ class Computer:
             if stop is Stop.MARK or left <= 0:
                 return stop
 
+    def where(self) -> str:
+        """Where each core is, with its instruction: at a limit, what a loop without end does."""
+        return "; ".join(core.where for core in self.cores)
+
     def _next_core(self) -> Core:
         """The core that is furthest behind, of those that are awake if any is."""
         if len(self.cores) == 1:
@@ -469,6 +474,11 @@ class Computer:
     def running(self) -> int:
         """The number of the core that runs or ran last."""
         return self._running.number
+
+    @property
+    def running_core(self) -> Core:
+        """The core that runs or ran last."""
+        return self._running
 
     def timeline(self) -> Timeline:
         """Follows the computer from now on; of several that share a clock, ``Machines`` has it."""

@@ -59,12 +59,12 @@ class Stop(IntEnum):
 
 
 _REASONS = {
-    Stop.LIMIT: "the limit of instructions was reached",
+    Stop.LIMIT: "the limit of instructions was reached: where() says at which",
     Stop.HALT: "all cores have halted, and no event is left",
     Stop.BUS: "nothing answers an access",
     Stop.EXCEPTION: "an exception has no handler",
     Stop.MARK: "a breakpoint was reached",
-    Stop.TIME: "the time of the limit was reached",
+    Stop.TIME: "the time of the limit was reached: where() says at which instruction",
     Stop.WAITS: "a core has halted until an interrupt, and nothing is left that could raise one",
 }
 
@@ -147,6 +147,7 @@ class Core:
         self.state = CoreState(memory)
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
+        self._labels: dict[int, str] = {}  # of its programs, by address
         self._has_begun = False
         self._end = 0  # the address behind the program that it began last
         # Each gets the name of charged or idle time, or "program" for machine code that has run,
@@ -258,6 +259,9 @@ class Core:
         self.state.rip = program.origin
         self._end = program.origin + len(program.code)
         self._lines.update(program.lines)
+        for name, address in program.labels.items():
+            if program.origin <= address < self._end:
+                self._labels[address] = name
         self._has_begun = True
 
     def begin_at(self, address: int) -> None:
@@ -273,6 +277,27 @@ class Core:
         rest of the computer, and others that run with it, go on.
         """
         self._has_begun = False
+
+    @property
+    def where(self) -> str:
+        """Where it is: the address, behind which label of a program, and the instruction."""
+        if not self._has_begun:
+            return f"core {self.number} has no program"
+        at = self.rip
+        if self.state.halted:
+            return f"core {self.number} has halted before {at:#x}"
+        text = self.text(at).partition(";")[0].strip() or "there is no memory"
+        return f"core {self.number} is at {at:#x}{self._behind_label(at, text)}: {text}"
+
+    def _behind_label(self, at: int, text: str) -> str:
+        """The last label up to a line of a program, and how far it is; "" if ``text`` has it."""
+        label = max((one for one in self._labels if one <= at), default=None)
+        if label is None or at not in self._lines:
+            return ""
+        name = self._labels[label]
+        if at == label and text.startswith(f"{name}:"):
+            return ""
+        return f" ({name}+{at - label:#x})" if at > label else f" ({name})"
 
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""

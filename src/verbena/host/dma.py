@@ -85,6 +85,13 @@ class Dma:
         if not self._under_way[pages]:
             del self._under_way[pages]
 
+    def _fail(self, device: Device, error: AccessError) -> None:
+        """Tells the device, and in the error which store to a device has led to the DMA."""
+        cause = self._computer.clock.cause
+        if cause is not None and (origin := cause.origin()):
+            error.args = (f"{error} (begun by the store of {origin})",)
+        device.dma_failed(error)
+
     # ---- writes ----
 
     def _no_memory(
@@ -120,7 +127,7 @@ class Dma:
             offset = 0
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
-                    device.dma_failed(self._no_memory(device, "wrote", physical, size, who))
+                    self._fail(device, self._no_memory(device, "wrote", physical, size, who))
                     return
                 if computer.caches is not None:
                     computer.caches.dma_write(physical, size)
@@ -152,7 +159,7 @@ class Dma:
                 )
             except IommuFault as fault:
                 self._end(address, len(data))
-                device.dma_failed(fault)
+                self._fail(device, fault)
                 return
             ready = max(ready, self.settled_at(slot))
             self._settled[id(slot)] = ready
@@ -205,7 +212,7 @@ class Dma:
         for physical, size in parts:
             data = self._computer.memory.read(physical, size)
             if data is None:
-                device.dma_failed(self._no_memory(device, "read", physical, size))
+                self._fail(device, self._no_memory(device, "read", physical, size))
                 return None
             self._computer.counters.dma_read_bytes += size
             self._computer.show_memory("read", physical, size)
@@ -238,7 +245,7 @@ class Dma:
             nonlocal has_failed
             has_failed = True
             self._end(address, size)
-            device.dma_failed(error)
+            self._fail(device, error)
 
         def has_ended() -> bool:
             """Whether the read has failed, or the device has: the first request that sees that

@@ -52,6 +52,10 @@ class Machines:
         """The time of the latest computer, in ps."""
         return max((one.now for one in self.computers), default=self.clock.now)
 
+    def where(self) -> str:
+        """Where each core of each computer is, with its instruction."""
+        return "; ".join(f"{one.name}: {one.where()}" for one in self.computers)
+
     def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
         """Runs until all cores have halted and no event is left, or as ``Computer.run`` says.
 

@@ -29,6 +29,7 @@ from verbena.host.pci_timing import DECODINGS, PciTiming
 from verbena.host.pci_wires import WIRES, PciWire, checked_wire
 
 if TYPE_CHECKING:
+    from verbena.host.clock import Cause
     from verbena.host.computer import Computer
 
 POSTED_STORES = 4  # the host bridge holds so many, if the caller names no other number
@@ -149,7 +150,7 @@ class PciBus:
         return 0 if self._arbiter is None else self._arbiter.accounted
 
     @property
-    def cause(self) -> int | None:
+    def cause(self) -> Cause | None:
         """The store that led to what happens now, for a timeline."""
         return None if self._computer is None else self._computer.clock.cause
 

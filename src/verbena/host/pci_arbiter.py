@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from verbena.host.clock import Event
+from verbena.host.clock import Cause, Event
 from verbena.host.pci_timing import AFTER_RETRY, GRANT, PARKED, TURNAROUND, PciTiming
 
 
@@ -47,7 +47,7 @@ class PciTransfer:
     address: int
     left: int  # bytes
     landed: Callable[[], None]
-    cause: int | None  # the store that led to it, for a timeline
+    cause: Cause | None  # the store that led to it, for a timeline
     ready_at: int | None = None  # when a delayed read has its data, since the first Retry
     # Called in place of ``landed`` with the bytes that had crossed the bus, if it is dropped.
     dropped: Callable[[int], None] | None = None
@@ -100,7 +100,7 @@ class PciTransaction:
     phases: int
     end: int
     ending: PciEnd
-    cause: int | None = None
+    cause: Cause | None = None
     transfer: PciTransfer | None = None
 
     @property

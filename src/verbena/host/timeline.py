@@ -24,6 +24,7 @@ from verbena.host.timeline_pci import PciRow
 from verbena.host.timeline_rows import CoreRow, Row
 
 if TYPE_CHECKING:
+    from verbena.host.clock import Cause
     from verbena.host.computer import Computer
     from verbena.host.computer_records import Transaction
     from verbena.host.devices import Device
@@ -69,7 +70,7 @@ class Timeline:
         if any(one.has_timeline for one in computers):
             raise HostError("there is a timeline of that computer already: close it first")
         self._clock = computers[0].clock
-        self._arrows: dict[int, _Arrow] = {}
+        self._arrows: dict[Cause, _Arrow] = {}
         self._rows: list[Row] = []
         self._processes: dict[int, str] = {}
         self._undo: list[Callable[[], None]] = []
@@ -100,7 +101,7 @@ class Timeline:
         for row in self._rows:
             yield from named_row(row.process, row.number, row.name)
         found = [event for row in self._rows for event in row.events()]
-        for number, arrow in self._arrows.items():
+        for number, arrow in enumerate(self._arrows.values(), 1):
             found += arrow.events(number)
         yield from sorted(found, key=lambda event: event["ts"])
 
@@ -175,7 +176,7 @@ class Timeline:
         if self._clock.cause is not None and self._clock.cause in self._arrows:
             self._arrows[self._clock.cause].hops.append((at, row, ends))
 
-    def _hop_of(self, row: Row, at: int, cause: int | None) -> None:
+    def _hop_of(self, row: Row, at: int, cause: Cause | None) -> None:
         if cause is not None and cause in self._arrows:
             self._arrows[cause].hops.append((at, row, False))
 
@@ -188,9 +189,8 @@ class Timeline:
     ) -> None:
         if not seen.write or seen.device not in rows:
             return
-        number = len(self._arrows) + 1
-        self._clock.cause = number
-        self._arrows[number] = _Arrow()
+        if self._clock.cause is not None:
+            self._arrows[self._clock.cause] = _Arrow()
         core, name = cores[computer.running], type(seen.device).__name__
         details = {"address": hex(seen.address), "bytes": seen.size, "value": hex(seen.value)}
         core.add(f"store to {name}", "store", seen.at, max(1, int(computer.cycle_ps)), details)

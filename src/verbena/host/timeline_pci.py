@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from verbena.host.clock import Cause
 from verbena.host.pci_arbiter import PciEnd, PciTransaction
 from verbena.host.timeline_rows import Row
 
@@ -23,7 +24,7 @@ class PciRow:
 
     row: Row
     devices: dict[str, Row]
-    hop: Callable[[Row, int, int | None], None]
+    hop: Callable[[Row, int, Cause | None], None]
     instant: int
 
     def see(self, one: PciTransaction) -> None:

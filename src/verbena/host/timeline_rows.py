@@ -25,10 +25,10 @@ _CATEGORIES = {
     "idle": "idle",
     "user": "user",
     "program": "program",
-    "post of a request": "user",
-    "store to a doorbell": "user",
-    "poll of a completion": "user",
-    "poll of an empty queue": "user",
+    "verbs_post": "user",
+    "doorbell": "user",
+    "cq_poll": "user",
+    "cq_poll_empty": "user",
 }
 
 

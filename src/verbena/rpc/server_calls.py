@@ -68,7 +68,12 @@ class Execution:
         self.why = CallStatus.CANCELLED  # what a cancellation of the task means
 
     def cancel(self, why: CallStatus) -> None:
-        """Stop it: its task is cancelled, or will be when it has its arguments."""
+        """Stop it: its task is cancelled, or will be when it has its arguments.
+
+        A second reason changes nothing: what the method does to end must be able to wait.
+        """
+        if self.is_cancelled:
+            return
         self.why = why
         self.is_cancelled = True
         if self.task is not None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from verbena.host.comparison.rows import Crossing, Row, Side
+from verbena.host.comparison.settings import Setup
 from verbena.host.comparison.ways import WAYS
-from verbena.host.costs import ORDER, Costs
-from verbena.host.hca.driver import HcaCosts
+from verbena.host.cost_list import HEAD, disk_cost, link_costs, listed_cost
 
 
 def time_cell(ps: float) -> str:
@@ -65,21 +65,19 @@ def _crossing_cell(crossing: Crossing) -> str:
     return f"{crossing.bytes:,} B in {crossing.transactions:,}"
 
 
-def cost_table(rows: Sequence[Row]) -> list[list[str]]:
-    """The costs that were charged, with the cycles of each and their source."""
-    known = {cost.name: cost for cost in Costs().all()}
-    used = {name for row in rows for side in row.sides.values() for name in side.charged}
-    driver = HcaCosts()
-    posting = {"post of a request": driver.post, "store to a doorbell": driver.doorbell,
-               "poll of a completion": driver.poll_entry}  # fmt: skip
-    table = [["charged cost", "cycles", "for each; source"]]
-    for name in sorted(used):
-        if name in known:
-            cost = known[name]
-            table.append([name, f"{cost.cycles:g}", f"{cost.per}; {cost.source}"])
-        else:
-            table.append([name, f"{posting.get(name, 0):g}", f"call; {ORDER}"])
-    return table
+def cost_table(rows: Sequence[Row], setup: Setup | None = None) -> list[list[str]]:
+    """The costs that the rows have used, of ``verbena.host.cost_list``.
+
+    ``setup`` is that of the rows. HostError for a charged name that the list does not have.
+    """
+    of = Setup() if setup is None else setup
+    sides = [side for row in rows for side in row.sides.values()]
+    used = [listed_cost(name) for name in sorted({name for side in sides for name in side.charged})]
+    if any(side.instructions for side in sides):
+        used.insert(0, listed_cost("disk_driver"))
+    if any("the disk's medium" in row.demands or row.there is None for row in rows):
+        used.append(disk_cost(of.disk_us * 1e6))
+    return [HEAD, *(one.cells for one in (*used, *link_costs(of.pcie)))]
 
 
 def row_data(row: Row) -> dict[str, Any]:

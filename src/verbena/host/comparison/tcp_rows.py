@@ -17,6 +17,7 @@ from verbena.host.timeline_rows import Row
 
 _INSTANT = 1000  # ps that something without a duration is long
 _SIDES = ("here", "there")
+_DOORBELL, _STORE = 1, 3  # places of the arrow when it is at the core, and at the adapter
 _CATEGORIES = {
     "copy_l2": "copy", "copy_l3": "copy", "copy_memory": "copy", "hard_irq": "interrupt",
     "softirq_poll": "interrupt", "syscall": "system call", "wakeup": "system call",
@@ -40,7 +41,7 @@ class TcpRows:
             self._adapter[side] = self._row(process, "EthernetAdapter")
             self._links[side, False] = self._row(process, "EthernetAdapter: PCIe down")
             self._links[side, True] = self._row(process, "EthernetAdapter: PCIe up")
-        self._wire = self._row(len(_SIDES) + 1, "from here")
+        self._wire = {side: self._row(len(_SIDES) + 1, f"from {side}") for side in _SIDES}
 
     def _row(self, process: int, name: str) -> Row:
         self._rows.append(Row(process, len(self._rows) + 1, name))
@@ -63,7 +64,8 @@ class TcpRows:
             self._memory[side].add("DMA write", "memory", arrives, _INSTANT, {"bytes": tlp.data})
         elif not tlp.up and tlp.kind == "MWr":
             self._adapter[side].add("store", "device", arrives, _INSTANT, {})
-            self._hops += [(start, row), (arrives, self._adapter[side])]
+            if len(self._hops) == _DOORBELL:
+                self._hops += [(start, row), (arrives, self._adapter[side])]
 
     def charge(self, side: str, at: int, costs: Mapping[str, float], kernel: str) -> int:
         """A core spends cycles by name, one cost after the other from ``at`` on; their end.
@@ -74,7 +76,8 @@ class TcpRows:
         self.rest(side, at)
         for name, cycles in costs.items():
             took = round(cycles * self._cycle_ps)
-            if name == "doorbell" or (name == "hard_irq" and side == "there"):
+            is_first = name == "doorbell" and not self._hops
+            if is_first or (name == "hard_irq" and side == "there"):
                 self._hops.append((at, row))
             if took:
                 row.add(name, _CATEGORIES.get(name, kernel), at, took, {"cycles": cycles})
@@ -87,12 +90,12 @@ class TcpRows:
         if until > row.free_at:
             row.add("idle", "idle", row.free_at, until - row.free_at, {})
 
-    def send(self, at: int, took: int, frames: int) -> None:
-        """Frames cross the wire in ``took`` ps."""
-        self._hops.append((at, self._wire))
-        for number in range(frames):
-            start, end = (at + took * place // frames for place in (number, number + 1))
-            self._wire.add("TCP", "frame", start, end - start, {"frame": number + 1})
+    def send(self, side: str, at: int, took: int) -> None:
+        """A side's next frame is on the wire for ``took`` ps from ``at`` on."""
+        row = self._wire[side]
+        row.add("TCP", "frame", at, took, {"frame": len(row.slices) + 1})
+        if len(self._hops) == _STORE:
+            self._hops.append((at, row))
 
     # ---- as a timeline ----
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verbena._arguments import checked_class
+from verbena.host.costs import default_cycles
 from verbena.host.devices import checked_vector
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.device import PAGE, Hca
@@ -29,17 +30,16 @@ from verbena.host.hca.vectors import CompletionVectors
 class HcaCosts:
     """Processor time of the driver, in cycles, and of page faults, in nanoseconds.
 
-    The cycles are orders of magnitude from memory. A page of registration is 0.67 us at 3 GHz, as
-    users measured it (github.com/kvcache-ai/Mooncake issue 848: 500 GB in 87 s). The page faults
+    The defaults and names of the cycles are those of costs.py, with their sources. The page faults
     are those that NP-RDMA (2023; from memory of the publication) gives for its own handling.
     """
 
-    post: int = 80
-    doorbell: int = 100
-    poll_empty: int = 20
-    poll_entry: int = 60
-    registration: int = 3000
-    registration_page: int = 2000
+    post: int = default_cycles("verbs_post")
+    doorbell: int = default_cycles("doorbell")
+    poll_empty: int = default_cycles("cq_poll_empty")
+    poll_entry: int = default_cycles("cq_poll")
+    registration: int = default_cycles("mr_register")
+    registration_page: int = default_cycles("mr_page")
     minor_fault_ns: int = 4600
     major_fault_ns: int = 60_000
 
@@ -100,12 +100,12 @@ class CompletionQueue:
             if entry is None:
                 break
             self.taken += 1
-            driver.charge("poll of a completion", driver.costs.poll_entry)
+            driver.charge("cq_poll", driver.costs.poll_entry)
             found.append(Completion(entry, driver.posted_id(entry)))
         if found:
             driver.computer.write(self.ring.record, self.taken.to_bytes(8, "little"))
         else:
-            driver.charge("poll of an empty queue", driver.costs.poll_empty)
+            driver.charge("cq_poll_empty", driver.costs.poll_empty)
         return found
 
     def arm(self) -> None:
@@ -225,11 +225,11 @@ class HcaDriver:
 
     def store(self, page: int, register: int, data: bytes) -> None:
         """A store to a page of registers, 1 to ``hca.pages``."""
-        self.charge("store to a doorbell", self.costs.doorbell)
+        self.charge("doorbell", self.costs.doorbell)
         self.computer.store(self.page_address(page) + register, data)
 
     def _store_vector(self, offset: int, size: int, value: int) -> None:
-        self.charge("store to the MSI-X table", self.costs.doorbell)
+        self.charge("doorbell", self.costs.doorbell)
         self.computer.store(self.base + offset, value.to_bytes(size, "little"))
 
     def checked_core(self, number: int) -> int:

@@ -222,7 +222,7 @@ class QueuePair:
                 "completions, or make it with more"
             )
         driver = self._driver
-        driver.charge("post of a request", driver.costs.post)
+        driver.charge("verbs_post", driver.costs.post)
         made = _with(request, {"index": self.posted})
         data = made.packed()
         for at in range(0, len(data), BLOCK):
@@ -271,7 +271,7 @@ class QueuePair:
         check_region(into, driver, "a local buffer")
         size = into.length - offset if length is None else length
         request = ReceiveRequest(into.address + offset, size, into.key, self._received)
-        driver.charge("post of a request", driver.costs.post)
+        driver.charge("verbs_post", driver.costs.post)
         place = qp.receive_address + self._received % qp.receives * 16
         driver.computer.write(place, request.packed(qp.receives))
         driver.remember(self.number, False, self._received, self._received if id is None else id)

@@ -98,8 +98,8 @@ class Registry:
         key = self._free_keys.pop() << 8 | self._uses & 0xFF
         region = Region(self, key, address, length, access, pages, page, first, on_demand)
         costs = self.driver.costs
-        self.driver.charge("registration", costs.registration)
-        self.driver.charge("pages of registration", costs.registration_page * count)
+        self.driver.charge("mr_register", costs.registration)
+        self.driver.charge("mr_page", costs.registration_page * count)
         try:
             for number in range(count):
                 self._enter(region, number)

@@ -14,6 +14,7 @@ from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
 from verbena.host.core import Stop
+from verbena.host.cost_list import ListedCost, listed_cost, used_costs
 from verbena.host.devices import Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
@@ -116,6 +117,11 @@ class System:
         self.computer.run(until=until)
         end.cancel()
         self.kernel.check()
+
+    def used_costs(self) -> list[ListedCost]:
+        """The rows of ``verbena.host.cost_list`` that the runs so far have used: the kernel and
+        programs as machine code, and what cores were charged beside it."""
+        return [listed_cost("kernel"), *used_costs(self.computer)]
 
 
 @checked_arguments(HostTypeError)
