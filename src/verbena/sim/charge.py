@@ -8,9 +8,8 @@ an inside computes in no time, as it does everything else.
 from __future__ import annotations
 
 import asyncio
-from math import nextafter
 
-from .callbacks import PS, ps_of
+from .callbacks import seconds_of
 from .hosts import host_here
 
 __all__ = ["charge"]
@@ -37,10 +36,7 @@ async def charge(
         return
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
-    when = ended / PS
-    if (ps_of(when) or 0) > ended:  # its next fraction of a second is below, by less than 1 ps
-        when = nextafter(when, 0)
-    timer = loop.call_at(when, _end, done)
+    timer = loop.call_at(seconds_of(ended), _end, done)
     try:
         await done
     finally:
