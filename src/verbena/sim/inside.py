@@ -57,6 +57,21 @@ def checked_charge(name: str, us: float | None, cycles: int | None) -> float:
     return given
 
 
+def checked_pages(length: int, page: int) -> int:
+    """Return the pages of a registration that is right for any host. Raises ValueError and
+    TypeError."""
+    for given in (length, page):
+        if not isinstance(given, int):
+            raise TypeError(f"charge_registration: {given!r} is no whole number of bytes")
+    if length < 1:
+        raise ValueError(f"charge_registration: a region has at least one byte, not {length}")
+    if page < 4096 or page & page - 1:
+        raise ValueError(
+            f"charge_registration: a page is a power of two from 4096 bytes on, not {page}"
+        )
+    return -(-length // page)
+
+
 _SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
 
 
