@@ -220,8 +220,9 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._extra = {"sockname": self.here, "peername": self.there, "socket": self.options}
         self._protocol: Any = None
         self._context: Any = None
-        self._sent: deque[bytes] = deque()  # given to the core, and not read by the peer's program
-        self._waiting: deque[bytes] = deque()  # for room in the send buffer
+        # Views: a part of one is no copy of the rest, which may be long.
+        self._sent: deque[memoryview] = deque()  # given to the core, not read by the peer's program
+        self._waiting: deque[memoryview] = deque()  # for room in the send buffer
         self._waits = 0  # bytes of them
         self._write_paused = False
         self._read = 0  # bytes of the peer's stream that the program has
@@ -260,7 +261,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._closing or self.gone:
             return
-        self._waiting.append(bytes(data))
+        self._waiting.append(memoryview(bytes(data)))
         self._waits += len(data)
         self._fill()
         if self._waits > self._high and not self._write_paused:
