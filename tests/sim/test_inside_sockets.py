@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -474,6 +475,62 @@ def test_bytes_arrive_whole_and_in_order_over_a_lossy_link() -> None:
     assert sim.run({"h0": server, "h1": client}, world).returned["h0"] == data
     for seen in spent(insides):
         assert seen.busy + seen.idle == seen.elapsed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_programs_get_their_bytes_and_no_time_is_lost(seed: int) -> None:
+    draw = Random(seed)
+    window, rate = draw.choice([20_000, 1 << 20]), draw.choice([1, 10, 100]) * GBPS
+    world = World(seed=seed, sockets="tcp", tcp={"jitter": 0, "window": window})
+    for _ in range(2):
+        world.add_host()
+    errors = draw.choice([0, 1e-7, 1e-6])
+    world.connect(0, 0, 1, 0, rate=rate, delay=draw.choice([10**5, 10**8]), bit_error_rate=errors)
+    moderation = draw.choice([None, {"time": "20 us"}, {"time": "1 ms", "packets": 3}])
+    joins = {"tso": draw.random() < 0.5, "gro": draw.random() < 0.5}
+    insides = [
+        world.inside(
+            host, cpu={"ghz": draw.choice([0.3, 3.0])}, kernel=joins, interrupts=moderation
+        )
+        for host in draw.sample(["h0", "h1"], draw.choice([1, 2]))
+    ]
+    writes = [draw.randbytes(draw.choice([1, 100, 5000, 200_000])) for _ in range(8)]
+    limit = draw.choice([100, 65_536, 1 << 20])
+
+    async def server() -> bytes:
+        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found = bytearray()
+            while data := await reader.read(draw.choice([1000, 100_000])):
+                found += data
+                writer.write(data[:10])
+                await writer.drain()
+                if draw.random() < 0.2:
+                    await sim.charge("think", us=5)
+            writer.close()
+            await writer.wait_closed()
+            done.set_result(bytes(found))
+
+        async with await asyncio.start_server(serve, "0.0.0.0", 80, limit=limit):
+            return await done
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("h0", 80, limit=limit)
+        answers = asyncio.create_task(reader.read())
+        for data in writes:
+            writer.write(data)
+            await asyncio.sleep(draw.choice([0, 1e-6, 1e-3]))
+        writer.write_eof()
+        assert await answers
+        writer.close()
+        await writer.wait_closed()
+
+    result = sim.run({"h0": server, "h1": client}, world)
+    assert result.returned["h0"] == b"".join(writes)
+    for seen in spent(insides):
+        assert seen.busy + seen.spinning + seen.idle == seen.elapsed * seen.cores
+        assert 0 < seen.busy < seen.elapsed
 
 
 @pytest.mark.parametrize(
