@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import time
 from functools import partial
 from typing import Any
 
@@ -313,6 +314,27 @@ def test_datagrams_are_lost_and_whole() -> None:
     found, _ = _datagrams(53, sizes, pair(errors=2e-6))
     assert 0 < len(found) < 200
     assert set(found) == {8000}
+
+
+def test_a_long_write_takes_a_time_in_proportion() -> None:
+    """Real time: what is left of a write is not copied for each segment."""
+
+    def seconds(size: int) -> float:
+        found: list[bytes] = []
+
+        async def client() -> None:
+            _, writer = await asyncio.open_connection("h0", 80)
+            writer.write(bytes(size))
+            writer.close()
+            await writer.wait_closed()
+
+        began = time.process_time()
+        sim.run({"h0": partial(_read_all, 80, found), "h1": client}, pair(MS))
+        assert len(found[0]) == size
+        return time.process_time() - began
+
+    seconds(1 << 20)
+    assert seconds(24 << 20) < 20 * seconds(4 << 20)  # with copies about 36 times
 
 
 def test_a_stream_is_as_fast_as_a_flow() -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextvars import Context
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import nextafter
 from typing import Any
 
-__all__ = ["PS", "Callback", "Timer", "Timers", "ps_of"]
+__all__ = ["PS", "Callback", "Timer", "Timers", "ps_of", "seconds_of"]
 
 PS = 1_000_000_000_000
 """Picoseconds in a second."""
@@ -141,3 +142,11 @@ def ps_of(seconds: float) -> int | None:
         return 0
     whole, parts = seconds.as_integer_ratio()
     return -(-whole * PS // parts)
+
+
+def seconds_of(ps: int) -> float:
+    """Return the time of a timer that is due after so many ps of the world's clock, to the ps."""
+    when = ps / PS
+    if (ps_of(when) or 0) > ps:  # its next fraction of a second is below, by less than 1 ps
+        when = nextafter(when, 0)
+    return when

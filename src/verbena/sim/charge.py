@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program computes on a simulated host takes a core of the host's inside: ``sim.charge``.
+"""What a program computes on a simulated host takes a core of the host's inside: ``sim.charge``,
+and ``sim.charge_registration`` for memory that it registers.
 
 Programs of ``sim.run`` await it, and those in processes of their own (``remote``). A host without
 an inside computes in no time, as it does everything else.
@@ -8,12 +9,11 @@ an inside computes in no time, as it does everything else.
 from __future__ import annotations
 
 import asyncio
-from math import nextafter
 
-from .callbacks import PS, ps_of
+from .callbacks import seconds_of
 from .hosts import host_here
 
-__all__ = ["charge"]
+__all__ = ["charge", "charge_registration"]
 
 
 async def charge(
@@ -32,15 +32,31 @@ async def charge(
     host = host_here()
     if host is None:
         raise RuntimeError("charge: this is no program on a simulated host (sim.run)")
-    ended = host.charge(name, us=us, cycles=cycles, core=core)
+    await _until(host.charge(name, us=us, cycles=cycles, core=core))
+
+
+async def charge_registration(length: int, *, page: int = 4096) -> None:
+    """Charge this program's host for registering so many bytes, in pages of ``page`` bytes.
+
+    ``reg_mr`` and ``alloc`` take no time themselves. It costs "registration" and, for each page,
+    "registration_page" of the inside's settings "kernel", on the first core. Returns when the work
+    is done, and at once on a host without an inside. Raises ValueError for less than a byte, and
+    for a page that is no power of two from 4096 on; TypeError for other types; RuntimeError outside
+    of a program; NotSimulated in a program of ``sim.run_processes``.
+    """
+    host = host_here()
+    if host is None:
+        raise RuntimeError("charge_registration: this is no program on a simulated host (sim.run)")
+    await _until(host.charge_registration(length, page))
+
+
+async def _until(ended: int | None) -> None:
+    """Wait until a time of the world in ps; None: no longer."""
     if ended is None:
         return
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
-    when = ended / PS
-    if (ps_of(when) or 0) > ended:  # its next fraction of a second is below, by less than 1 ps
-        when = nextafter(when, 0)
-    timer = loop.call_at(when, _end, done)
+    timer = loop.call_at(seconds_of(ended), _end, done)
     try:
         await done
     finally:

@@ -22,7 +22,7 @@ from verbena.verbs.library import load
 
 from ._world import Attachment, Attachments, World, inside_of
 from .arguments import pkey_tables, require, unknown_name, whole_number
-from .inside import checked_charge
+from .inside import checked_charge, checked_pages
 
 if TYPE_CHECKING:
     from verbena.cm import ConnectionManagerDevice
@@ -102,6 +102,17 @@ class Host(Place):
         if inside is None:
             return None
         return self.attachments.now + inside.charge(name, us=us, cycles=cycles, core=core)
+
+    def charge_registration(self, length: int, page: int) -> int | None:
+        """Let the first core of the host's inside register memory, as
+        ``verbena.sim.charge_registration`` says. Returns and raises as ``charge`` does."""
+        assert self.hosts is not None
+        pages = checked_pages(length, page)
+        inside = inside_of(self.hosts.world, self.ports[0]) if self.ports else None
+        if inside is None:
+            return None
+        inside.spend("registration", 1)
+        return self.attachments.now + inside.spend("registration_page", pages)
 
     def random_bytes(self, count: int) -> bytes:
         return self.random.randbytes(count)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from verbena.host.errors import HostError
 from verbena.host.pcie import Pcie
+from verbena.sim.kernel_settings import KERNEL, KernelSettings, printed_kernel
 from verbena.sim.settings import SIZE, TIME, Settings
 
 __all__ = [
@@ -44,6 +45,8 @@ def checked_charge(name: str, us: float | None, cycles: int | None) -> float:
         raise TypeError(f"charge: the first argument is the name of a cost, not {name!r}")
     if name in (*COSTS, "spin"):
         raise ValueError(f"charge: {name!r} is a cost of the adapter's driver: take another name")
+    if name in KERNEL:
+        raise ValueError(f"charge: {name!r} is a cost of the host's kernel: take another name")
     given = us if cycles is None else cycles
     if (us is None) == (cycles is None) or given is None:
         raise TypeError("charge: give either us or cycles")
@@ -52,6 +55,21 @@ def checked_charge(name: str, us: float | None, cycles: int | None) -> float:
     if not given >= 0 or given == inf or (us is not None and us * 10**6 > _LONGEST):
         raise ValueError(f"charge: {given} is no time from 0 to 1000 s")
     return given
+
+
+def checked_pages(length: int, page: int) -> int:
+    """Return the pages of a registration that is right for any host. Raises ValueError and
+    TypeError."""
+    for given in (length, page):
+        if not isinstance(given, int):
+            raise TypeError(f"charge_registration: {given!r} is no whole number of bytes")
+    if length < 1:
+        raise ValueError(f"charge_registration: a region has at least one byte, not {length}")
+    if page < 4096 or page & page - 1:
+        raise ValueError(
+            f"charge_registration: a page is a power of two from 4096 bytes on, not {page}"
+        )
+    return -(-length // page)
 
 
 _SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
@@ -131,6 +149,7 @@ class InsideSettings(Settings):
     cache: MemorySettings = field(default_factory=MemorySettings)
     interrupts: InterruptSettings | None = None
     hca: HcaSettings = field(default_factory=HcaSettings)
+    kernel: KernelSettings = field(default_factory=KernelSettings)
     slices: Annotated[int, Meta(ge=0, le=2**28)] = 0
 
     def __post_init__(self) -> None:
@@ -242,11 +261,24 @@ class LinkCounters:
 
 @dataclass
 class OwnCost:
-    """What programs have charged under a name of theirs. ``number``: its ``what`` in slices."""
+    """What programs have charged under a name of theirs, or the kernel for their sockets.
+
+    ``number``: its ``what`` in slices. ``each``: cycles of a cost of the kernel; None: a program's.
+    ``merged``: frames that raised no interrupt of their own, beside the name "interrupt".
+    """
 
     number: int
     times: int = 0
     cycles: int = 0
+    each: float | None = None
+    merged: int = 0
+
+    def add(self, times: int) -> float:
+        """Count a cost of the kernel so many times. Returns its cycles."""
+        assert self.each is not None
+        self.times += times
+        self.cycles = round(self.times * self.each)
+        return times * self.each
 
 
 @dataclass(frozen=True)
@@ -256,7 +288,7 @@ class InsideCounters:
     ``elapsed``: ps. ``cycles``: by the name of the cost, of all cores, with the names of programs
     (``Inside.charge``); "spin" is polling that found nothing. ``busy``, ``idle``, ``spinning``:
     ps of all cores; busy + spinning + idle is elapsed times cores. ``up`` leads to memory and
-    processor, ``down`` to the adapter.
+    processor, ``down`` to the adapter. ``copied``: bytes that the kernel copied for sockets.
     """
 
     elapsed: int
@@ -277,6 +309,7 @@ class InsideCounters:
     merged: int
     iotlb: tuple[int, int]
     mtt: tuple[int, int]
+    copied: int = 0
 
     @property
     def idle(self) -> int:
@@ -293,6 +326,12 @@ def counted(
     cycles = {
         name: count * getattr(cpu, name) for name, count in zip(COSTS, raw["cost"], strict=True)
     }
+    for name, cost in own.items():
+        cycles[name] = cycles.get(name, 0) + cost.cycles
+    raised = own.get("interrupt", OwnCost(0))
+    counts = dict(raw["counters"])
+    counts["interrupts"] += raised.times
+    counts["merged"] += raised.merged
     links = {
         name: LinkCounters(
             raw[name]["bytes"], raw[name]["busy"], dict(zip(TLPS, raw[name]["tlp"], strict=True))
@@ -304,16 +343,16 @@ def counted(
         cpu.cores,
         {
             **cycles,
-            **{name: cost.cycles for name, cost in own.items()},
             "spin": round(spinning * cpu.ghz / 1000),
         },
         busy,
         spinning,
         links["up"],
         links["down"],
-        **raw["counters"],
+        **counts,
         iotlb=raw["iotlb"],
         mtt=raw["mtt"],
+        copied=sum(own[name].times for name in ("copy_l3", "copy_memory") if name in own),
     )
 
 
@@ -368,8 +407,8 @@ class Inside:
 
     @property
     def costs(self) -> tuple[str, ...]:
-        """COSTS, and behind them the costs that programs have named."""
-        return (*COSTS, *self._own)
+        """COSTS, and behind them those of the kernel and of programs, in the order of their use."""
+        return (*COSTS, *(name for name in self._own if name not in COSTS))
 
     def charge(
         self, name: str, *, us: float | None = None, cycles: int | None = None, core: int = 0
@@ -386,15 +425,32 @@ class Inside:
             raise ValueError(
                 f"charge: core is {core!r}, and h{self.host} has cores 0 to {cores - 1}"
             )
-        own = self._own.setdefault(name, OwnCost(len(COSTS) + len(self._own)))
+        own = self._own.setdefault(name, OwnCost(len(self.costs)))
         own.times += 1
         own.cycles += round(took * self.settings.cpu.ghz / 1000)
         return self._compute(core, own.number, took)
 
+    def spend(self, name: str, times: int) -> int:
+        """Let the first core do so many times what a cost of the kernel is for, behind what it has
+        to do. Returns the ps until the end. ``kernel.Kernel`` calls it for sockets."""
+        own = self._own.get(name) or self._kernel_cost(name)
+        return self._compute(0, own.number, round(own.add(times) * 1000 / self.settings.cpu.ghz))
+
+    def _kernel_cost(self, name: str) -> OwnCost:
+        is_basic = name in COSTS
+        each = getattr(self.settings.cpu if is_basic else self.settings.kernel, name)
+        number = COSTS.index(name) if is_basic else len(self.costs)
+        return self._own.setdefault(name, OwnCost(number, each=each))
+
+    def merge(self, frames: int) -> None:
+        """Count frames that came without an interrupt of their own."""
+        (self._own.get("interrupt") or self._kernel_cost("interrupt")).merged += frames
+
     def _time_of(self, name: str, us: float | None, cycles: int | None) -> int:
         """Return the ps of a charge that is allowed."""
         given = checked_charge(name, us, cycles)
-        if name not in self._own and len(self._own) == _MOST_COSTS:
+        named = sum(own.each is None for own in self._own.values())
+        if name not in self._own and named == _MOST_COSTS:
             raise ValueError(f"charge: a host has at most {_MOST_COSTS} names of costs")
         took = given * (1e6 if cycles is None else 1000 / self.settings.cpu.ghz)
         if not 0 <= took <= _LONGEST:
@@ -416,8 +472,10 @@ class Inside:
 
     def printed_costs(self) -> str:
         """Return the costs that are used as lines, each with its source, and those of programs."""
-        lines = [printed_costs(self.settings)]
+        lines = [printed_costs(self.settings), *printed_kernel(self.settings.kernel, self._own)]
         for name, own in self._own.items():
+            if own.each is not None:
+                continue
             text = f"cycles of a program, charged {own.times:,} times"
             lines.append(f"{name:<22} {own.cycles!s:<12} {text}")
         return "\n".join(lines)

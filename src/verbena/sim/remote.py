@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from ._world import FarAttachments
 from .callbacks import PS, ps_of
 from .charge import charge as compute
-from .errors import Deadlock
+from .errors import Deadlock, NotSimulated
 from .far_connections import FarDevice
 from .hosts import Host, Hosts, host_here
 from .letters import VARIABLE, WHOLE, Kind, Letter
@@ -172,6 +172,11 @@ class FarHost(Host):
             raise {"TypeError": TypeError}.get(answer[0], ValueError)(answer[1])
         assert answer is None or isinstance(answer, int)
         return answer
+
+    def charge_registration(self, length: int, page: int) -> int | None:
+        raise NotSimulated(
+            "charge_registration: in a process of its own a program charges cycles by sim.charge"
+        )
 
     def ask(self, text: bytes, kind: Kind = Kind.ASK) -> bytes:
         """Send a call to the world's process, and return the answer."""

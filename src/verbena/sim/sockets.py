@@ -4,7 +4,8 @@
 ``loop.Loop`` has a ``SocketNetwork`` in place of the control network. It finds addresses and ports,
 sends parcels (single packets: SYN, SYN-ACK, RST and datagrams), and gives each socket the news that
 the core has of it (``SocketCore``). ``tcp_sockets.py`` has connections and ``udp_sockets.py``
-datagrams. A host reaches itself without the fabric.
+datagrams. A host reaches itself without the fabric. On a host with an inside ``kernel.Kernel``
+charges the processor for all of it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from ._world import SocketCore
+from ._world import SocketCore, inside_of
 from .callbacks import PS, Callback
 from .errors import NotSimulated
 from .hosts import Host, Hosts
+from .kernel import Arrived, Kernel
 from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, port_number
 from .network import own_host as own
 
@@ -63,7 +65,20 @@ class SocketNetwork(Network):
         self._numbers = count(1)
         self._next_port: dict[int, int] = {}
         self.used_ports: set[tuple[int, int, int]] = set()  # protocol, host and port
+        self._kernels: dict[int, Kernel | None] = {}  # by host of the world; None: no inside
         hosts.attachments.watch_sockets(Callback(self._take_news, (), loop_context()))
+
+    # ---- processors ----
+
+    def kernel(self, port: int) -> Kernel | None:
+        """Return what charges the processor of a host of the world, None without an inside."""
+        if port not in self._kernels:
+            inside = inside_of(self._hosts.world, port)
+            self._kernels[port] = None
+            if inside is not None:
+                made = Kernel(self.loop, lambda: self.now, inside, self.core.segment)
+                self._kernels[port] = made
+        return self._kernels[port]
 
     # ---- packets ----
 
@@ -78,12 +93,43 @@ class SocketNetwork(Network):
             self.core.send(*ports, number, size, hash_, head)
 
     def send_control(
-        self, ends: tuple[int, int], own_port: int, peer_port: int, flags: int, arrive: Arrival
+        self,
+        ends: tuple[int, int],
+        own_port: int,
+        peer_port: int,
+        flags: int,
+        arrive: Arrival,
+        *,
+        calls: int = 0,
     ) -> None:
-        """Send a TCP segment without data, of 20 bytes, and 12 of options in a SYN."""
+        """Send a TCP segment without data, of 20 bytes, and 12 of options in a SYN;
+        ``calls`` as ``send_packet`` has it."""
         head = _HEAD.pack(TCP, flags, own_port, peer_port, 0, 1)
         size = 40 if flags & 2 else 20
-        self.send_parcel(ends, [size], head, own_port << 8 ^ peer_port, arrive)
+        self.send_packet(ends, size, head, own_port << 8 ^ peer_port, arrive, calls=calls)
+
+    def send_packet(
+        self,
+        ends: tuple[int, int],
+        size: int,
+        head: bytes,
+        hash_: int,
+        arrive: Arrival,
+        *,
+        calls: int = 0,
+    ) -> None:
+        """Send a packet without data, which the processors of both ends handle, if they have an
+        inside; ``calls``: the system calls by which the program has asked for it."""
+        near, far = self.kernel(ends[0]), self.kernel(ends[1])
+        taken = arrive if far is None else lambda: far.receive(Arrived(arrive))
+
+        def send() -> None:
+            self.send_parcel(ends, [size], head, hash_, taken)
+
+        if near is None:
+            send()
+        else:
+            near.send_packet(send, calls=calls)
 
     def _take_news(self) -> None:
         for number, what in self.core.news():

@@ -5,6 +5,9 @@
 timers (RFC 9293, 3.5; RFC 6298). Then each end is a ``TcpConnection``. It keeps the bytes of what
 it writes until the peer's program has read them; the core counts them, sends segments, and says how
 many have arrived in order. An end lives until both streams are acknowledged, or until a RST.
+
+On a host with an inside each of these waits for the processor (``kernel.Kernel``). The window is
+then what the program has not read, since a processor that is too slow must hold the sender back.
 """
 
 from __future__ import annotations
@@ -13,14 +16,18 @@ import asyncio
 import contextvars
 import errno
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .kernel import PAGE, SEGMENT, Arrived, parts
 from .network import Factory, Server
 from .tcp_options import ConnectionSocket
 from .transport_parts import WriteLimits, check_bytes_like, give
 
 if TYPE_CHECKING:
     from .hosts import Host
+    from .kernel import Kernel
     from .sockets import SocketNetwork
 
 __all__ = ["TcpConnection", "connect"]
@@ -52,14 +59,15 @@ class Handshake:
         """Send the SYN, and again until there is an answer."""
         self._repeat(0, SYN, lambda: self._take_syn(target), 0)
 
-    def send(self, end: int, flags: int, arrive: Any) -> None:
-        """Send a segment without data from one of the ends."""
+    def send(self, end: int, flags: int, arrive: Any, *, calls: int = 0) -> None:
+        """Send a segment without data from one of the ends. ``calls``: the system calls of its
+        program for that."""
         hosts = self.ends if end == 0 else self.ends[::-1]
         ports = self.ports if end == 0 else self.ports[::-1]
-        self.network.send_control(hosts, *ports, flags, arrive)
+        self.network.send_control(hosts, *ports, flags, arrive, calls=calls)
 
     def _repeat(self, end: int, flags: int, arrive: Any, tries: int) -> None:
-        self.send(end, flags, arrive)
+        self.send(end, flags, arrive, calls=int(flags == SYN and not tries))
 
         def again() -> None:
             if tries < SYN_RETRIES:
@@ -100,9 +108,23 @@ class Handshake:
         self.stop(1)
         assert self.server is not None
         if self.server.is_serving():
-            self.server.accept_tcp(self.pair[1].start_accepted)
+            self._by_program(1, self._accept)
         else:
             self.pair[1].abort()
+
+    def _accept(self) -> None:
+        assert self.server is not None
+        assert self.pair is not None
+        if not self.pair[1].gone:  # a RST may have come meanwhile
+            self.server.accept_tcp(self.pair[1].start_accepted)
+
+    def _by_program(self, end: int, call: Callable[[], None]) -> None:
+        """Wake the program of an end, which makes a system call: at once without an inside."""
+        kernel = self.network.kernel(self.ends[end])
+        if kernel is None:
+            call()
+        else:
+            kernel.call(call)
 
     def _take_abort(self) -> None:
         self.stop(1)
@@ -126,6 +148,10 @@ class Handshake:
         if self.pair is None:
             self._open()
         self.send(0, ACK, self.take_ack)
+        if not self.established.done():
+            self._by_program(0, self._establish)
+
+    def _establish(self) -> None:
         if not self.established.done():
             self.established.set_result(None)
 
@@ -194,8 +220,9 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._extra = {"sockname": self.here, "peername": self.there, "socket": self.options}
         self._protocol: Any = None
         self._context: Any = None
-        self._sent: deque[bytes] = deque()  # given to the core, and not read by the peer's program
-        self._waiting: deque[bytes] = deque()  # for room in the send buffer
+        # Views: a part of one is no copy of the rest, which may be long.
+        self._sent: deque[memoryview] = deque()  # given to the core, not read by the peer's program
+        self._waiting: deque[memoryview] = deque()  # for room in the send buffer
         self._waits = 0  # bytes of them
         self._write_paused = False
         self._read = 0  # bytes of the peer's stream that the program has
@@ -203,6 +230,15 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._got_eof = False
         self._wrote_eof = self._closing = self._ended = False
         self.gone = False  # the core has it no more
+        self._kernel = network.kernel(handshake.ends[end])
+        self._given = 0  # bytes that the core has, once the processor has copied them
+        self._copying = 0  # bytes that it still copies
+        self._acked = 0  # bytes of acknowledgements that the processor has taken
+        self._seen = self._frames = 0  # bytes and frames of the peer's stream, as they arrive
+        self._ready, self._ready_end = 0, False  # what the processor has handled of it
+        self._reads = False  # the program is about to read
+        if self._kernel is not None:
+            network.core.read(number, 0, False)
 
     # ---- its beginning ----
 
@@ -225,17 +261,17 @@ class TcpConnection(WriteLimits, asyncio.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._closing or self.gone:
             return
-        self._waiting.append(bytes(data))
+        self._waiting.append(memoryview(bytes(data)))
         self._waits += len(data)
         self._fill()
         if self._waits > self._high and not self._write_paused:
             self._write_paused = True
             self._protocol.pause_writing()
 
-    def _fill(self) -> None:
-        """Give the core what the send buffer has room for."""
+    def _fill(self, *, woken: bool = False) -> None:
+        """Give the core what the send buffer has room for. ``woken``: the program slept."""
         core, number, moved = self.network.core, self.number, 0
-        room = self.send_buffer - core.unacked(number)
+        room = self.send_buffer - core.unacked(number) - self._copying
         while self._waiting and room > moved:
             data = self._waiting.popleft()
             if len(data) > room - moved:
@@ -245,13 +281,39 @@ class TcpConnection(WriteLimits, asyncio.Transport):
             moved += len(data)
         self._waits -= moved
         ended = self._wrote_eof and not self._waiting
+        if self._kernel is not None:
+            self._write_by(self._kernel, moved, ended, woken=woken)
+            return
         core.ask_room(number, self.send_buffer * 2 // 3 if self._waiting else None)
         if moved or ended:
             core.write(number, moved, ended)
 
+    def _write_by(self, kernel: Kernel, moved: int, ended: bool, *, woken: bool) -> None:
+        """Let the processor copy and send what the core is to have."""
+        self._copying += moved
+        self._ask_room()
+        kernel.write(moved, self._give_core, woken=woken)
+        if ended:
+            kernel.send_packet(partial(self._give_core, 0, True), calls=1)
+
+    def _give_core(self, count: int, ended: bool = False) -> None:
+        if not self.gone:
+            self._copying -= count
+            self._given += count
+            self.network.core.write(self.number, count, ended)
+            self._ask_room()
+
+    def _ask_room(self) -> None:
+        """Have news of what acknowledges 64 KiB or all, as the processor takes it."""
+        core = self.network.core
+        low = max(core.unacked(self.number) - SEGMENT, 0)
+        if self._waiting:
+            low = max(low, self.send_buffer * 2 // 3)
+        core.ask_room(self.number, low)
+
     def _take_room(self) -> None:
         if self._waiting:
-            self._fill()
+            self._fill(woken=True)
             if self._closing and not self._waiting:
                 self._end_soon(None)
         if self._write_paused and self._waits <= self._low:
@@ -282,6 +344,9 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if what & NEWS_FAILED:
             self._fail(TimeoutError(errno.ETIMEDOUT, "the peer has not answered for too long"))
             return
+        if self._kernel is not None:
+            self._interrupt(self._kernel, what)
+            return
         if what & NEWS_DATA and self._end == 1:
             self._handshake.take_ack()
         if what & NEWS_DATA and not self.gone:
@@ -289,8 +354,41 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if what & NEWS_ROOM and not self.gone:
             self._take_room()
 
+    def _interrupt(self, kernel: Kernel, what: int) -> None:
+        """Let the processor handle segments and acknowledgements that have arrived."""
+        core = self.network.core
+        if what & NEWS_DATA:
+            arrived, end = core.arrived(self.number)
+            before, self._seen = self._seen, arrived
+            frames = max(1, -(-(arrived - before) // core.segment))
+            self._frames += frames
+            acks = parts(self._frames - frames, self._frames, 2)  # of every second one
+            pages = parts(before, arrived, PAGE)
+            then = partial(self._take_data, arrived, end)
+            kernel.receive(Arrived(then, self, frames, arrived - before, pages, acks))
+        if what & NEWS_ROOM:
+            before, self._acked = self._acked, self._given - core.unacked(self.number)
+            acks = max(1, -(-(self._acked - before) // SEGMENT))
+            kernel.receive(Arrived(self._take_acks, frames=0, acks=acks))
+            self._ask_room()
+
+    def _take_data(self, arrived: int, end: bool) -> None:
+        """The processor has handled the peer's stream so far."""
+        self._ready, self._ready_end = max(self._ready, arrived), self._ready_end or end
+        if self._end == 1 and not self.gone:
+            self._handshake.take_ack()
+        if not self.gone:
+            self._deliver()
+
+    def _take_acks(self) -> None:
+        if not self.gone:
+            self._take_room()
+
     def _deliver(self) -> None:
         """Give the program what has arrived, unless it has paused."""
+        if self._kernel is not None:
+            self._read_by(self._kernel)
+            return
         while not (self.gone or self._paused or self._got_eof or self._protocol is None):
             arrived, end = self.network.core.arrived(self.number)
             count = min(arrived - self._read, READ_MOST)
@@ -303,6 +401,29 @@ class TcpConnection(WriteLimits, asyncio.Transport):
                 self._take_eof()
             else:
                 return
+
+    def _read_by(self, kernel: Kernel) -> None:
+        """Let the processor wake the program, and copy what it reads."""
+        if self.gone or self._paused or self._got_eof or self._reads or self._protocol is None:
+            return
+        end = min(self._ready, self._read + READ_MOST)
+        if end > self._read or self._ready_end:
+            self._reads = True
+            kernel.read(self._read, end, partial(self._read_until, end))
+
+    def _read_until(self, end: int) -> None:
+        self._reads = False
+        if self.gone or self._paused or self._got_eof:
+            return
+        if end == self._read:
+            self._take_eof()
+            return
+        data = self.peer._take(end - self._read)
+        self._read = end
+        self.network.core.read(self.number, end, False)
+        if not self._closing:
+            self._context.run(give, self._protocol, data)
+        self._deliver()
 
     def _take(self, count: int) -> bytes:
         """Remove the first bytes that were sent."""
@@ -336,7 +457,8 @@ class TcpConnection(WriteLimits, asyncio.Transport):
     def _read_on(self) -> None:
         self._deliver()
         if not self.gone and not self._closing:
-            self.network.core.read(self.number, self._read, not self._paused)
+            reading = not self._paused and self._kernel is None
+            self.network.core.read(self.number, self._read, reading)
 
     def is_reading(self) -> bool:
         return not self._paused and not self._closing
@@ -378,7 +500,8 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         """Send a RST, and forget the connection; the peer learns of it when the RST arrives."""
         peer = self.peer
         self._leave(None)
-        self._handshake.send(self._end, RST, peer.take_reset)
+        calls = int(self._closing)  # else the kernel refuses data
+        self._handshake.send(self._end, RST, peer.take_reset, calls=calls)
 
     def take_reset(self) -> None:
         """A RST has come."""

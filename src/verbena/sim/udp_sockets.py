@@ -13,14 +13,17 @@ import contextvars
 import errno
 import struct
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
+from .kernel import datagram_in
 from .network import port_number
 from .transport_parts import HIGH_WATER
 
 if TYPE_CHECKING:
     from .hosts import Host
+    from .kernel import Kernel
     from .sockets import SocketNetwork
 
 __all__ = ["DatagramSocket"]
@@ -55,6 +58,8 @@ class DatagramSocket(asyncio.DatagramTransport):
         self._waits = 0  # bytes of them
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._paused = False
+        self._kernel = network.kernel(host.ports[0])
+        self._charged = False  # the processor is about to send the first that waits
 
     def start(self) -> None:
         """Announce the endpoint to its protocol."""
@@ -78,6 +83,8 @@ class DatagramSocket(asyncio.DatagramTransport):
             return
         to = self.peer if addr is None else (str(addr[0]), port_number(addr[1]))
         assert to is not None
+        if self._kernel is not None:
+            self.network.find_host(to[0])  # it raises here, and not once the processor is free
         self._waiting.append((bytes(data), to))
         self._waits += len(data)
         self._flush()
@@ -97,9 +104,30 @@ class DatagramSocket(asyncio.DatagramTransport):
                 rest = self.network.core.backlog(self.host.ports[0])
                 self.network.after(rest // 2, self._flush_later)
                 return
-            data, to = self._waiting.popleft()
-            self._waits -= len(data)
-            self._send(data, to)
+            if self._charged:
+                return
+            if self._kernel is None or self.network.find_host(self._waiting[0][1][0]) is self.host:
+                self._send_first()
+            else:
+                self._charge(self._kernel)
+
+    def _send_first(self) -> None:
+        data, to = self._waiting.popleft()
+        self._waits -= len(data)
+        self._send(data, to)
+
+    def _charge(self, kernel: Kernel) -> None:
+        """Let the processor send the first datagram that waits."""
+        self._charged = True
+        size = len(self._waiting[0][0])
+        send = partial(self._context.copy().run, self._send_charged)
+        kernel.send_datagram(size, len(self._fragments(size)), send)
+
+    def _send_charged(self) -> None:
+        self._charged = False
+        if self._waiting:  # it may have been aborted
+            self._send_first()
+            self._flush_later()
 
     def _flush_later(self) -> None:
         self._flush()
@@ -119,11 +147,16 @@ class DatagramSocket(asyncio.DatagramTransport):
         head = _HEAD.pack(UDP, 0, self.port, to[1])
 
         def arrive() -> None:
-            if not _arrive(network, target, to[1], data, source):
+            if not _arrive(network, target, to[1], data, source, kernel):
                 icmp = _HEAD.pack(ICMP, 3, 0, 0)
-                network.send_parcel(ends[::-1], [UNREACHABLE], icmp, 0, self._take_unreachable)
+                network.send_packet(ends[::-1], UNREACHABLE, icmp, 0, self._take_unreachable)
 
-        network.send_parcel(ends, self._fragments(len(data)), head, self.port << 8 ^ to[1], arrive)
+        fragments, kernel = self._fragments(len(data)), network.kernel(ends[1])
+        taken = arrive
+        if kernel is not None:
+            arrived = datagram_in(len(fragments), len(data), arrive)
+            taken = partial(kernel.receive, arrived)
+        network.send_parcel(ends, fragments, head, self.port << 8 ^ to[1], taken)
 
     def _fragments(self, length: int) -> list[int]:
         """Return the bytes after the IP header of each packet: all but the last are a multiple of 8
@@ -193,10 +226,18 @@ class DatagramSocket(asyncio.DatagramTransport):
 
 
 def _arrive(
-    network: SocketNetwork, target: Host, port: int, data: bytes, source: tuple[str, int]
+    network: SocketNetwork,
+    target: Host,
+    port: int,
+    data: bytes,
+    source: tuple[str, int],
+    kernel: Kernel | None = None,
 ) -> bool:
-    """Give a datagram to the socket of a port. False: there is none."""
+    """Give a datagram to the socket of a port, whose program the processor wakes. False: there is
+    none."""
     found = network.datagrams.get((target.number, port))
-    if found is not None:
+    if found is not None and kernel is not None:
+        kernel.read(0, len(data), partial(found.take, data, source))
+    elif found is not None:
         found.take(data, source)
     return found is not None
