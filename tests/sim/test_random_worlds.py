@@ -22,5 +22,6 @@ def test_worlds_by_chance_hold(first: int) -> None:
     assert done.stdout.count("\n") == SEEDS
 
 
+@pytest.mark.filterwarnings("ignore::verbena.fabrics.FabricWarning")
 def test_some_worlds_have_hosts_with_an_inside() -> None:
     assert sum(bool(make(seed).insides) for seed in range(20)) >= 3
