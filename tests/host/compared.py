@@ -103,8 +103,8 @@ def from_recording(seed: int, spoil: bool, recording: Recording, ours: Interpret
 
 
 def spoiled(before: State) -> State:
-    """The state with another R15."""
-    registers = [*before.registers[:15], before.registers[15] + 8]
+    """The state with another R15, at which what is aligned stays so."""
+    registers = [*before.registers[:15], before.registers[15] + 16]
     return State(registers, before.flags, before.wide, before.data)
 
 

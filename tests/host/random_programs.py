@@ -186,10 +186,20 @@ class Maker:
         return shift + bytes([count]) + _DEFINE_FLAGS
 
     def count(self) -> bytes:
-        """POPCNT and TZCNT. The source of the second is not 0, since older processors run BSF."""
-        if self.random.random() < 0.5:
+        """POPCNT, LZCNT and TZCNT. The source of the last is not 0, since older processors run BSF.
+
+        LZCNT leaves all flags but CF and ZF undefined, so that these two go into registers.
+        """
+        kind = self.random.randrange(3)
+        if kind == 0:
             size = self.random.choice([2, 4, 8])
             return self._encode(b"\x0f\xb8", self._reg(), size, prefix=b"\xf3")
+        if kind == 1:
+            size = self.random.choice([2, 4, 8])
+            code = self._encode(b"\x0f\xbd", self._reg(), size, prefix=b"\xf3")
+            if self.random.random() < 0.2:  # of 0: xor ecx, ecx, and lzcnt ebx, ecx
+                code = bytes.fromhex("31c9 f30fbdd9")
+            return code + bytes.fromhex("0f92c2 410f94c0") + _DEFINE_FLAGS  # setc dl, setz r8b
         number, source = self._reg(), self._reg()
         prepare = bytes([0x48 | source >> 3, 0x83, 0xC8 | source & 7, 8])  # or source, 8
         rex = self.random.choice([0x40, 0x48]) | (number >> 3) << 2 | source >> 3
@@ -210,7 +220,7 @@ class Maker:
         )
 
     def by_condition(self) -> bytes:
-        """SETcc, CMOVcc, Jcc over an instruction, JRCXZ, CLC, STC, CMC."""
+        """SETcc, CMOVcc, Jcc over an instruction, CLC, STC, CMC."""
         kind, condition = self.random.randrange(5), self.random.randrange(16)
         if kind == 0:
             return self._encode(bytes([0x0F, 0x90 + condition]), 0, 1)
@@ -223,13 +233,62 @@ class Maker:
         if kind == 3:
             inner = self.move()
             return bytes([0x0F, 0x80 + condition]) + struct.pack("<i", len(inner)) + inner
-        return self.random.choice([b"\xf8", b"\xf9", b"\xf5", b"\x98", b"\x48\x98", b"\x66\x99"])
+        return self.random.choice([b"\xf8", b"\xf9", b"\xf5"])
+
+    def extend(self) -> bytes:
+        """CBW, CWDE and CDQE; CWD, CDQ and CQO."""
+        prefix = self.random.choice([b"\x66", b"", b"\x48"])
+        return prefix + self.random.choice([b"\x98", b"\x99"])
+
+    def loop(self) -> bytes:
+        """LOOPNE, LOOPE, LOOP over an operation of two registers, and JRCXZ; also of ECX."""
+        narrow = self.random.choice([b"", b"\x67"])
+        code = self.random.choice([0xE0, 0xE1, 0xE2, 0xE3])
+        if code == 0xE3:
+            count = self.random.choice([0, 1, 1 << 32])
+            inner = self.alu()
+            return (
+                b"\x48\xb9" + struct.pack("<Q", count) + narrow + bytes([0xE3, len(inner)]) + inner
+            )
+        count = self.random.randrange(1, 8)
+        source, target = self._reg(), self.random.choice([n for n in FREE if n != 1])
+        rex = 0x48 | (source >> 3) << 2 | target >> 3
+        operation = self.random.randrange(8) * 8 + 1
+        inner = bytes([rex, operation, 0xC0 | (source & 7) << 3 | target & 7]) + narrow
+        return b"\xb9" + struct.pack("<I", count) + inner + bytes([code, -len(inner) - 2 & 0xFF])
+
+    def pair(self) -> bytes:
+        """CMPXCHG8B and CMPXCHG16B, with and without LOCK, of which half find what they expect."""
+        half = self.random.choice([4, 8])
+        rex = 0x41 | (8 if half == 8 else 0)
+        at = 16 * self.random.randrange(-90, 90)
+        lock = self.random.choice([b"", b"\xf0"])
+        code = lock + bytes([rex, 0x0F, 0xC7, 0x8F]) + struct.pack("<i", at)
+        if self.random.random() < 0.5:
+            return code
+        loads = [  # mov rax, [r15 + at]; mov rdx, [r15 + at + half]
+            bytes([rex, 0x8B, 0x87 | number << 3]) + struct.pack("<i", at + offset)
+            for number, offset in ((0, 0), (2, half))
+        ]
+        return b"".join(loads) + code
+
+    def unordered(self) -> bytes:
+        """MOVNTI, CLFLUSH, PAUSE, LFENCE, MFENCE, SFENCE."""
+        kind = self.random.randrange(3)
+        if kind == 0:
+            size = self.random.choice([4, 8])
+            return self._encode(b"\x0f\xc3", self._reg(), size, memory=True)
+        if kind == 1:
+            return self._encode(b"\x0f\xae", 7, 4, memory=True)
+        return self.random.choice([b"\xf3\x90", b"\x0f\xae\xe8", b"\x0f\xae\xf0", b"\x0f\xae\xf8"])
 
     def stack(self) -> bytes:
-        """PUSH and POP in pairs, also of 2 bytes, and CALL and RET."""
+        """PUSH and POP in pairs, also of 2 bytes and of flags, and CALL and RET."""
         kind, number, other = self.random.randrange(4), self._reg(), self._reg()
         if self.random.random() < 0.3:
             return self._short_stack(number, other)
+        if self.random.random() < 0.2:
+            return self._flags_on_stack(number)
         pop = (b"\x41" if other > 7 else b"") + bytes([0x58 | other & 7])
         if kind == 0:
             return (b"\x41" if number > 7 else b"") + bytes([0x50 | number & 7]) + pop
@@ -239,6 +298,13 @@ class Maker:
             inner = self.alu()  # call over a jump; the subroutine is `inner` and ret
             return b"\xe8\x02\0\0\0" + bytes([0xEB, len(inner) + 1]) + inner + b"\xc3"
         return b"\x6a" + bytes([self.random.getrandbits(8)]) + pop
+
+    def _flags_on_stack(self, number: int) -> bytes:
+        """PUSHFQ, of which the flags that are defined stay, and POPFQ."""
+        pushed = bytes.fromhex("9c 48812424c5080000")  # pushfq; and qword ptr [rsp], 0x8c5
+        pop = (b"\x41" if number > 7 else b"") + bytes([0x58 | number & 7])
+        flags = struct.pack("<i", self.random.getrandbits(12) & 0x8C5 | 2)
+        return self.random.choice([pushed + pop, pushed + b"\x9d", b"\x68" + flags + b"\x9d"])
 
     def _short_stack(self, number: int, other: int) -> bytes:
         """PUSH, POP, PUSHF, POPF and LEAVE with the prefix 66; the stack is as before behind it."""
@@ -291,8 +357,24 @@ class Maker:
             other = self.random.randrange(16)
             rex = 0x40 | (reg >> 3) << 2 | other >> 3
             return bytes([0x66, rex, 0x0F, 0xEF, 0xC0 | (reg & 7) << 3 | other & 7])
-        code = self.random.choice([0x10, 0x11])
-        return self._encode(bytes([0x0F, code]), reg, 4, memory=True)
+        code, prefix = self.random.choice([0x10, 0x11]), self.random.choice([b"", b"\x66"])
+        return self._encode(bytes([0x0F, code]), reg, 4, memory=True, prefix=prefix)
+
+    def aligned(self) -> bytes:
+        """MOVAPS, MOVAPD, MOVDQA, MOVNTPS, MOVNTPD, MOVNTDQ, XORPS and PXOR of aligned memory, and
+        those that have one of two registers."""
+        reg, other = self.random.randrange(16), self.random.randrange(16)
+        moves = [(0x28, b""), (0x28, b"\x66"), (0x29, b""), (0x29, b"\x66"), (0x57, b"")]
+        moves += [(0x6F, b"\x66"), (0x7F, b"\x66"), (0xEF, b"\x66")]
+        if self.random.random() < 0.3:
+            code, prefix = self.random.choice(moves)
+            rex, modrm = 0x40 | (reg >> 3) << 2 | other >> 3, 0xC0 | (reg & 7) << 3 | other & 7
+            return prefix + bytes([rex, 0x0F, code, modrm])
+        stores = [(0x2B, b""), (0x2B, b"\x66"), (0xE7, b"\x66")]
+        code, prefix = self.random.choice(moves + stores)
+        at = 16 * self.random.randrange(-90, 90)
+        head = bytes([0x41 | (reg >> 3) << 2, 0x0F, code, 0x87 | (reg & 7) << 3])
+        return prefix + head + struct.pack("<i", at)
 
     def instruction(self) -> bytes:
         """Any of them."""
@@ -316,6 +398,11 @@ class Maker:
                 self.stack,
                 self.strings,
                 self.wide,
+                self.aligned,
+                self.extend,
+                self.loop,
+                self.pair,
+                self.unordered,
             ]
         )
         return make()

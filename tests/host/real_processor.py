@@ -27,8 +27,12 @@ _RSP = 4
 
 
 def is_available() -> bool:
-    """Is this an x86-64 machine whose programs may run code that they made?"""
-    return platform.machine() == "x86_64"
+    """Is this an x86-64 machine whose programs may run code that they made, and which has LZCNT?
+    A processor without it runs BSR, as the manuals say."""
+    if platform.machine() != "x86_64":
+        return False
+    lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    return any(line.startswith("flags") and "abm" in line.split() for line in lines)
 
 
 def processor_name() -> str:

@@ -60,6 +60,11 @@ movdqa xmm1, xmm12
 movdqu [rax+r9], xmm3
 movntdq [rax], xmm4
 movntps [rax], xmm4
+movupd xmm1, [rax]
+movupd [r9+8], xmm12
+movapd [rax], xmm9
+movapd xmm1, xmm12
+movntpd [rax], xmm4
 pxor xmm0, xmm8
 xorps xmm1, [rdi]
 int 0x80

@@ -88,6 +88,52 @@ def rax(text: str, **registers: int) -> int:
     return run(text, **registers).cores[0].registers.rax
 
 
+# ---- CMPXCHG8B and CMPXCHG16B ----
+
+PAIRS = {
+    "cmpxchg8b": (4, 0x1_0000_0000, 0xFFFF_FFFF_0000_0000),
+    "cmpxchg16b": (8, 1 << 64, 0),
+}
+
+
+def exchanged(name: str, there: int, **registers: int) -> tuple[Computer, int]:
+    """The computer behind the instruction on a pair at 0x8000, and the pair then."""
+    size = 2 * PAIRS[name][0]
+    computer = Computer()
+    computer.map(Ram(1 << 20), 0)
+    computer.load(Program.assemble(f"stc\n {name} [0x8000]\n hlt", 0x1000))
+    computer.write(0x8000, there.to_bytes(size, "little"))
+    for register, value in registers.items():
+        setattr(computer.cores[0].registers, register, value)
+    assert computer.run(instructions=10) is Stop.HALT
+    return computer, int.from_bytes(computer.read(0x8000, size), "little")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_that_is_as_expected_is_replaced(name: str) -> None:
+    """RCX:RBX goes to memory, ZF is set, CF stays, and so do RAX and RDX, whole."""
+    _, one, upper = PAIRS[name]
+    computer, now = exchanged(
+        name, 7 * one + 5, rax=upper | 5, rdx=upper | 7, rbx=upper | 3, rcx=upper | 9
+    )
+    registers = computer.cores[0].registers
+    assert now == 9 * one + 3
+    assert (registers.rax, registers.rdx) == (upper | 5, upper | 7)
+    assert registers.flags & 0x41 == 0x41
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("low", "high"), [(5, 8), (6, 7), (6, 8)])
+def test_a_pair_that_is_another_is_loaded(name: str, low: int, high: int) -> None:
+    """Memory goes to RDX:RAX if either half differs; a half of 4 bytes clears what is above it."""
+    _, one, upper = PAIRS[name]
+    computer, now = exchanged(name, high * one + low, rax=upper | 5, rdx=upper | 7, rbx=3, rcx=9)
+    registers = computer.cores[0].registers
+    assert now == high * one + low
+    assert (registers.rax, registers.rdx) == (low, high)
+    assert registers.flags & 0x41 == 0x01
+
+
 # ---- exceptions and interrupts ----
 
 TABLE = """

@@ -11,8 +11,19 @@ from random import Random
 import pytest
 
 from tests.internet.brute_force import longest_prefixes
+from tests.internet.mixed import (
+    ANSWERS,
+    KINDS,
+    Fate,
+    Mixed,
+    broken_policies,
+    fates,
+    mixed_systems,
+    unexplained,
+)
 from tests.native.test_tshark import FLAWS, run_tshark
 from verbena.internet import Internet, MessageTooLongError, UdpArrival
+from verbena.internet.bgp_policy import Leak
 from verbena.internet.distance_vector import DistanceVector
 from verbena.internet.link_state import LinkState
 
@@ -89,6 +100,45 @@ def test_every_packet_arrives_or_is_answered(
         "host unreachable",
         "fragmentation needed",
     }
+
+
+@pytest.fixture(scope="module")
+def mixed() -> list[tuple[Mixed, list[Fate]]]:
+    """Internets of networks of different kinds and of two to five systems, and their packets."""
+    made = [mixed_systems(seed, 2 + seed % 4) for seed in range(6)]
+    return [(one, fates(one, Random(seed), 80)) for seed, one in enumerate(made)]
+
+
+def test_packets_cross_networks_of_all_kinds_and_no_policy_is_broken(
+    mixed: list[tuple[Mixed, list[Fate]]],
+) -> None:
+    for made, packets in mixed:
+        assert unexplained(made, packets) == []
+        assert broken_policies(made, packets) == []
+
+
+def test_the_mixed_internets_have_all_kinds_of_networks_ways_and_fates(
+    mixed: list[tuple[Mixed, list[Fate]]],
+) -> None:
+    packets = [fate for _, some in mixed for fate in some]
+    assert {kind for made, _ in mixed for kind in made.kinds.values()} == set(KINDS)
+    assert ANSWERS | {"arrived", "an answer without a way back"} == {one.kind for one in packets}
+    assert max(len(fate.walk) for fate in packets) >= 3
+    assert max(len(fate.back) for fate in packets) >= 3
+
+
+def test_leaks_are_seen_as_broken_policies() -> None:
+    made = mixed_systems(6, 4, lambda _: Leak())
+    packets = fates(made, Random(6), 100)
+    assert any("has a valley" in wrong for wrong in broken_policies(made, packets))
+
+
+def test_a_packet_of_which_nothing_is_heard_is_seen_as_lost() -> None:
+    made = mixed_systems(2, 4)
+    for name in ("1-2-0", "1-2-1", "1-3-0", "1-4-0"):
+        if name in made.net.links:
+            made.net.links[name].cut(silent=True)
+    assert "lost" in unexplained(made, fates(made, Random(2), 10))
 
 
 @pytest.mark.debian

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random worlds: fabrics, switches, adapters, traffic and failures in any combination.
+"""Random worlds: fabrics, switches, adapters, insides, traffic and failures in any combination.
 
     python -m tests.sim.random_world FIRST LAST
 
@@ -21,6 +21,7 @@ from tests.sim.fabrics import GIGABIT, MICROSECOND
 from verbena import fabrics
 from verbena.sim import World, add_group, build, levels
 from verbena.sim._world import STATES
+from verbena.sim.inside import Inside, InsideCounters
 
 STEPS = 12
 EVENTS = 300_000  # after which a world is left alone
@@ -38,6 +39,7 @@ class Case:
     loses: bool = False
     groups: bool = False
     refused: list[str] = field(default_factory=list)
+    insides: list[Inside] = field(default_factory=list)
 
     def flows(self, source: Any, target: Any, **given: Any) -> None:
         """Refusals are as good as flows, if they are ValueErrors."""
@@ -64,34 +66,32 @@ def congestion(draw: Random) -> dict[str, Any] | None:
     return None
 
 
-def new_world(draw: Random, mtu: int, threads: int) -> World:
+def new_world(draw: Random, mtu: int, threads: int, has_insides: bool) -> World:
+    """An inside computes three settings itself, so a world with insides has none of these."""
     tcp = some(
         draw, 0.3, mss=[64, min(mtu, 1460)], least_rto=[10**7, 10**9], ecn=[True], jitter=[0, 10**7]
     )
-    return World(
-        draw.randrange(1000),
-        threads=threads,
-        mtu=mtu,
-        congestion=congestion(draw),
-        tcp=tcp,
-        **some(
-            draw,
-            0.4,
-            framing=["ethernet", "infiniband", "bare"],
-            timeout=[0, 1, 8, 10],
-            retry_count=[0, 1, 3],
-            rd_atomic=[1, 128],
-            window=[1, 4096],
-            ack_bytes=[65536],
-            burst=[64],
-            notice_level=[None, 5],
-            doorbell=[1000, MICROSECOND],
-            bus_rate=[64 * GIGABIT, GIGABIT],
-            receive_latency=[MICROSECOND],
-            hop_limit=[1, 3, 64],
-            recovery=["go-back-0"],
-        ),
+    number, control = draw.randrange(1000), congestion(draw)
+    settings = some(
+        draw,
+        0.4,
+        framing=["ethernet", "infiniband", "bare"],
+        timeout=[0, 1, 8, 10],
+        retry_count=[0, 1, 3],
+        rd_atomic=[1, 128],
+        window=[1, 4096],
+        ack_bytes=[65536],
+        burst=[64],
+        notice_level=[None, 5],
+        doorbell=[1000, MICROSECOND],
+        bus_rate=[64 * GIGABIT, GIGABIT],
+        receive_latency=[MICROSECOND],
+        hop_limit=[1, 3, 64],
+        recovery=["go-back-0"],
     )
+    for name in ("doorbell", "bus_rate", "receive_latency") if has_insides else ():
+        settings.pop(name, None)
+    return World(number, threads=threads, mtu=mtu, congestion=control, tcp=tcp, **settings)
 
 
 def switch_class(draw: Random, frame: int) -> dict[str, Any]:
@@ -179,6 +179,32 @@ def accidents(case: Case) -> None:
             case.refused.append(str(error))
 
 
+def with_insides(case: Case, draw: Random) -> None:
+    """Some hosts or all of them have an inside."""
+    share = draw.choice([0.2, 1.0])
+    for host in range(case.world.hosts):
+        if draw.random() < share:
+            case.insides.append(case.world.inside(host, **inside(draw)))
+
+
+def inside(draw: Random) -> dict[str, Any]:
+    """The keywords of one host's inside."""
+    pcie = some(
+        draw, 0.5, generation=[1, 5], lanes=[1, 16], mps=[128, 4096], mrrs=[128, 4096], tags=[1, 64]
+    )
+    hca = some(
+        draw, 0.4, blueflame=[False], inline=[64, 1024], cqe=[32, 128], batch=[4, 64], mtt=[1, 256]
+    )
+    made: dict[str, Any] = {"pcie": pcie, "hca": hca}
+    made["cpu"] = some(draw, 0.5, ghz=[0.1, 3.0], cores=[1, 2, 7], post=[0, 10_000], poll=[0])
+    made["cache"] = some(draw, 0.4, ddio=[False], buffer=[1, 1 << 24])
+    if draw.random() < 0.4:
+        made["iommu"] = {"entries": draw.choice([1, 64]), **some(draw, 0.5, walks=[4], miss=[0])}
+    if draw.random() < 0.5:
+        made["interrupts"] = some(draw, 0.6, time=[0, 8_000_000], packets=[1, 16])
+    return made | some(draw, 0.2, slices=[0, 1000])
+
+
 def traffic(case: Case, way: fabrics.Routes) -> None:
     draw, hosts = case.draw, case.world.hosts
     count = draw.choice([1, 4, 20])
@@ -225,7 +251,9 @@ def make(seed: int, threads: int = 1) -> Case:
     way = routed(draw, fabric)
     count = draw.choice([0, 1, 3])
     count = max(count, way.lanes.lanes) if count else 0
-    world = new_world(draw, mtu, threads)
+    insides = Random(f"{seed} inside")  # its own, so that worlds without are the ones they were
+    has_insides = insides.random() < 0.3
+    world = new_world(draw, mtu, threads, has_insides)
     classes = [switch_class(draw, world.frame_bytes) for _ in range(count)]
     case = Case(world, draw, mtu, classes)
     case.loses = any(each["flow"] == "lossy" for each in classes)
@@ -233,6 +261,8 @@ def make(seed: int, threads: int = 1) -> Case:
     credits = bool(classes) and all(each["flow"] == "credits" for each in classes)
     extender = draw.choice([0, 0, 1 << 20]) if credits else 0
     build(world, way, switch(draw, classes), errors, extender)
+    if has_insides:
+        with_insides(case, insides)
     for _ in range(draw.choice([1, 3, 6])):
         traffic(case, way)
     if draw.random() < 0.2:
@@ -254,8 +284,19 @@ def examine(case: Case, warned: str, end: str) -> None:
     if not case.groups:  # there each member's bytes count
         add_up(flows, int(links["rate"].max()))
     assert packets["sent"] >= packets["delivered"] + packets["dropped"]
+    for host in case.insides:
+        balances(host.counters(), at_rest=end == "done")
     if case.classes and not case.loses:
         assert not links["dropped_full"].any(), "a class without loss lost some"
+
+
+def balances(seen: InsideCounters, at_rest: bool) -> None:
+    """Nothing is lost inside a host: the laws of row C31, at any time."""
+    for link in (seen.up, seen.down):
+        assert link.bytes == sum(size for _, size in link.tlps.values())
+    assert min(seen.busy, seen.spinning, seen.idle) >= 0
+    assert seen.interrupts + seen.merged <= seen.completions
+    assert not at_rest or seen.interrupts + seen.merged in (0, seen.completions)
 
 
 def add_up(flows: Any, fastest: int) -> None:
@@ -281,6 +322,7 @@ def run(seed: int, threads: int = 1) -> tuple[bytes, bytes, bytes, int, str]:
         if end != "time" or world.events > EVENTS:
             break
     counters = "".join(str(world.counters(host)) for host in range(world.hosts)).encode()
+    counters += "".join(str(host.counters()) for host in case.insides).encode()
     blocked = str(world.blocked()).encode()
     return world.flows().tobytes(), world.links().tobytes(), counters + blocked, world.events, end
 

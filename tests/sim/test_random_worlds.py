@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.sim.random_world import make
+
 SEEDS = 120
 
 
@@ -18,3 +20,8 @@ def test_worlds_by_chance_hold(first: int) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout[-200:] + done.stderr
     assert done.stdout.count("\n") == SEEDS
+
+
+@pytest.mark.filterwarnings("ignore::verbena.fabrics.FabricWarning")
+def test_some_worlds_have_hosts_with_an_inside() -> None:
+    assert sum(bool(make(seed).insides) for seed in range(20)) >= 3

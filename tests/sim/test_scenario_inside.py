@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from verbena.cli.sim import main
 from verbena.sim import Scenario
 from verbena.sim.document import ScenarioError
 from verbena.sim.paced import PacedScenario
+from verbena.sim.result import ScenarioResult
+from verbena.sim.timeline import events
 
 BASE = """
 [fabric]
@@ -100,32 +103,85 @@ def test_the_timeline_has_rows_and_arrows(tmp_path: Path) -> None:
     scenario = parse('hosts = "h0"\nslices = 10000\nhca = { inline = 64 }')
     result = scenario.run()
     result.timeline(tmp_path / "out.json")
-    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    shown = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     named = {
         (event["pid"], event["tid"]): event["args"]["name"]
-        for event in events
+        for event in shown
         if event["name"] == "thread_name" and not event["args"]["name"].startswith("flows ")
     }
     assert {"core 0", "PCIe to the adapter", "PCIe to memory", "wire"} <= {*named.values()}
     seen = result.insides[0].counters
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in named.values()}
-    for event in events:
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in named.values()}
+    for event in shown:
         if event["ph"] == "X" and (event["pid"], event["tid"]) in named:
             rows[named[event["pid"], event["tid"]]].append(event)
     for name, link in (("PCIe to memory", seen.up), ("PCIe to the adapter", seen.down)):
-        size = sum(event["args"]["bytes"] for event in rows[name])  # type: ignore[index]
+        size = sum(event["args"]["bytes"] for event in rows[name])
         assert size == link.bytes
         assert sum(event["dur"] for event in rows[name]) == pytest.approx(link.busy / 1e6)
-    busy = sum(event["dur"] for event in rows["core 0"])
+    waits = ("idle", "poll of nothing")
+    busy = sum(event["dur"] for event in rows["core 0"] if event["name"] not in waits)
     assert busy == pytest.approx(seen.busy / 1e6)
     for row in rows.values():
         row.sort(key=lambda event: event["ts"])
         for one, other in pairwise(row):
             assert one["ts"] + one["dur"] <= other["ts"] + 1e-9
-    begins = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
+    begins = {event["id"]: event["ts"] for event in shown if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in shown if event["ph"] == "f"}
     assert len(begins) == len(ends) == seen.doorbells + seen.blueflames == 16
     assert all(begins[number] < ends[number] for number in begins)
+
+
+def time_of_cores(result: ScenarioResult, host: int) -> dict[str, float]:
+    """The us that cores of a host have in the timeline, by "busy" and by how they wait."""
+    names = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in events(result)
+        if event["name"] == "thread_name"
+    }
+    found: dict[str, float] = {}
+    for event in events(result):
+        if event["ph"] != "X" or event["pid"] != host + 1:
+            continue
+        if names[event["pid"], event["tid"]].startswith("core"):
+            is_wait = "idle" in event["name"] or event["name"] == "poll of nothing"
+            name = event["name"] if is_wait else "busy"
+            found[name] = found.get(name, 0) + event["dur"]
+    return found
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("traffic", ["", 'operation = "read"', 'start = "30 us"'])
+def test_cores_are_busy_poll_or_are_idle_in_the_timeline(cores: int, traffic: str) -> None:
+    text = BASE.replace('name = "writes"', f'name = "writes"\n{traffic}')
+    inside = f"[inside]\nslices = 10000\ncpu = {{ cores = {cores} }}"
+    result = Scenario.parse(f"{text}\n{inside}").run()
+    for report in result.insides:
+        seen, found = report.counters, time_of_cores(result, report.host)
+        expected = {"busy": seen.busy, "poll of nothing": seen.spinning, "idle": seen.idle}
+        if len(report.slices):
+            for name, time in expected.items():
+                assert found.get(name, 0) == pytest.approx(time / 1e6), (report.host, name)
+
+
+def test_cores_that_wait_for_interrupts_are_idle_in_the_timeline() -> None:
+    result = parse('slices = 10000\ninterrupts = { time = "8 us" }\ncpu = { cores = 2 }').run()
+    for report in result.insides:
+        found = time_of_cores(result, report.host)
+        assert found["idle"] == pytest.approx(report.counters.idle / 1e6)
+        assert "poll of nothing" not in found
+
+
+def test_what_is_not_known_of_a_core_s_waiting_stays_open_in_the_timeline() -> None:
+    """Behind the last slice that is recorded there is none, and a receiver may poll or not."""
+    few = parse("slices = 20").run()
+    found, seen = time_of_cores(few, 0), few.insides[0].counters
+    assert set(found) == {"busy", "idle or poll of nothing"}
+    assert sum(found.values()) < seen.elapsed / 1e6
+    text = BASE.replace("message =", 'operation = "send"\nmessage =')
+    sends = Scenario.parse(f"{text}\n[inside]\nslices = 10000").run()
+    found, seen = time_of_cores(sends, 1), sends.insides[1].counters
+    assert found["idle or poll of nothing"] == pytest.approx((seen.idle + seen.spinning) / 1e6)
 
 
 def test_the_command_prints_the_costs_that_runs_used(

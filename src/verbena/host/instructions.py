@@ -463,6 +463,7 @@ _WIDE = {
     "movups": ("0f10", "0f11"), "movaps": ("0f28", "0f29"), "movntps": ("", "0f2b"),
     "movdqa": ("660f6f", "660f7f"), "movdqu": ("f30f6f", "f30f7f"), "movntdq": ("", "660fe7"),
     "pxor": ("660fef", ""), "xorps": ("0f57", ""),
+    "movupd": ("660f10", "660f11"), "movapd": ("660f28", "660f29"), "movntpd": ("", "660f2b"),
 }  # fmt: skip
 
 PREFIXES = {"lock": b"\xf0", "rep": b"\xf3", "repe": b"\xf3", "repz": b"\xf3", "repne": b"\xf2",

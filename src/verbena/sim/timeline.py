@@ -41,7 +41,7 @@ def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
     if result.insides:
         from verbena.sim.timeline_inside import inside_events
 
-        yield from inside_events(result.insides)
+        yield from inside_events(result.insides, result.flows)
     for link, up, at in result.link_events:
         if at <= result.time:  # the run may have ended before the event
             name = f"{result.link_name(link)} {'up' if up else 'down'}"
