@@ -128,9 +128,12 @@ def test_a_system_says_what_its_run_has_used() -> None:
 
 
 def test_a_computer_that_did_nothing_used_nothing() -> None:
-    computer = Computer(caches=Caches(CacheCosts(load_cycles=(1, 2, 3, 4))))
+    computer = Computer(caches=Caches(CacheCosts(load_cycles=(1, 2, 3, 7))))
+    computer.map(Ram(4096), 0)
+    assert used_costs(computer) == []
+    computer.cores[0].charge("wakeup", loads=64, source=0)
     assert [(one.name, one.each) for one in used_costs(computer)] == [
-        ("load_l1", 1), ("load_l2", 2), ("load_l3", 3), ("load_memory", 4)
+        ("wakeup", 4500), ("load_memory", 7)
     ]  # fmt: skip
     computer = Computer()
     computer.map(Ram(4096), 0)

@@ -178,8 +178,9 @@ def test_what_a_method_does_to_end_may_wait(together: Together, end: str, is_str
             if not is_stream:
                 await limited.tidied()
                 return
-            async for _ in limited.tidied_items():
-                pass
+            async with limited.tidied_items() as items:
+                async for _ in items:
+                    pass
 
         task = asyncio.ensure_future(call())
         if end == "deadline":

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from verbena._arguments import checked_arguments
-from verbena.host.caches import CacheCosts
 from verbena.host.computer import Computer
 from verbena.host.costs import DEFAULTS, ORDER, Cost
 from verbena.host.disk import Disk
@@ -36,8 +35,6 @@ _INSIDE = {
     "wakeup": "cpu.wakeup",
     "syscall": "cpu.syscall",
 }
-_LEVELS = ("l1", "l2", "l3", "memory")
-_LOADS = "an order of magnitude, from memory of publications and of processors' manuals"
 _FAULTS = "NP-RDMA (2023), from memory of the publication"
 
 
@@ -112,9 +109,6 @@ def _charged(one: Cost) -> ListedCost:
 
 def _times() -> Iterator[ListedCost]:
     """What takes a core or a transfer time without being charged to a core by name."""
-    for level, cycles in zip(_LEVELS, CacheCosts().load_cycles, strict=True):
-        per = f"load of a line that is in {level}, by a computer with caches"
-        yield ListedCost(f"load_{level}", TIME, cycles, "cycles", per, _LOADS)
     faults = HcaCosts()
     for name, took in (("minor", faults.minor_fault_ns), ("major", faults.major_fault_ns)):
         per = f"{name} page fault of an adapter with on-demand paging"
@@ -202,10 +196,6 @@ def _as_charged(cost: Cost, cycles: float, times: float) -> ListedCost:
 
 
 def _times_of(computer: Computer) -> Iterator[ListedCost]:
-    if computer.caches is not None:
-        costs = computer.caches.costs
-        for level, cycles in zip(_LEVELS, costs.load_cycles, strict=True):
-            yield replace(listed_cost(f"load_{level}"), each=cycles)
     for device in computer.devices:
         if device.slot is not None:
             yield from link_costs(device.slot.link)
