@@ -388,6 +388,58 @@ def test_it_ends_quietly_while_clients_are_connected(
     assert not path.exists()
 
 
+def memory_target(network: list[str], port: str) -> tuple[subprocess.Popen[str], str]:
+    """A target that a test kills, and its port."""
+    words = ("serve", "--memory", "4M", "--nqn", NQN, "--port", port, "--listen", "127.0.0.1")
+    process = subprocess.Popen(
+        [*network, *command(*words)], env=clean_environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    listening = process.stdout.readline()
+    return process, listening.split("port ")[1].split(";")[0]
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_target_that_is_killed_is_told_of(
+    network: list[str], tmp_path: Path, comes_back: bool
+) -> None:
+    target, port = memory_target(network, "0")
+    path = tmp_path / "disk.sock"
+    words = ("127.0.0.1", "--port", port, "--socket", str(path))
+    attached = subprocess.Popen(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert attached.stdout is not None
+        assert attached.stderr is not None
+        attached.stdout.readline()
+        client = Client(path)
+        assert client.go() == 4 * MIB
+        target.kill()
+        target.wait()
+        lost = attached.stderr.readline()
+        assert "the target is lost (" in lost
+        assert "requests wait, and it is looked for during 600 s" in lost
+        client.socket.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 99, 0, 512))
+        if comes_back:
+            target, _ = memory_target(network, port)
+            assert attached.stderr.readline() == "verbena disk attach: the target is back\n"
+            assert struct.unpack(">IIQ", client.take(16)) == (0x67446698, 0, 99)
+        attached.send_signal(signal.SIGINT)
+        attached.communicate(timeout=20)
+        assert attached.returncode == 0
+        assert not path.exists()
+    finally:
+        for process in (target, attached):
+            process.kill()
+            process.wait()
+
+
 def test_it_goes_on_where_a_closed_terminal_is_ignored(
     network: list[str], served: str, tmp_path: Path
 ) -> None:

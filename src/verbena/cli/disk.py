@@ -333,10 +333,36 @@ async def _open_disk(
     return disk
 
 
+class LossReport:
+    """Says on stderr that the target is lost, and what became of it; for ``on_state``."""
+
+    def __init__(self, prog: str, controller: nvmeof.HostController) -> None:
+        self._prog = prog
+        self._within = controller.options.loss_timeout
+        self._is_lost = False
+
+    def __call__(self, state: nvmeof.HostState, why: str) -> None:
+        if state is nvmeof.HostState.WAITING and not self._is_lost:
+            self._is_lost = True
+            self._say(
+                f"the target is lost ({why or 'its connection has ended'}): requests wait, and it"
+                f" is looked for during {self._within:g} s"
+            )
+        elif state is nvmeof.HostState.LIVE and self._is_lost:
+            self._is_lost = False
+            self._say("the target is back")
+        elif state is nvmeof.HostState.DEAD:
+            self._say("the target did not come back: all requests fail from now on; start it again")
+
+    def _say(self, what: str) -> None:
+        print(f"{self._prog}: {what}", file=sys.stderr, flush=True)
+
+
 async def attach_disk(options: argparse.Namespace) -> None:
     """`verbena disk attach`."""
     async with AsyncExitStack() as stack:
         disk = await _open_disk(stack, options, queues=options.queues)
+        disk.controller.on_state = LossReport(options.parser.prog, disk.controller)
         export = await stack.enter_async_context(NbdExport(disk, options.socket))
         say(f"{disk.size} bytes at nbd+unix:///?socket={options.socket}; Ctrl-C ends it")
         await export.wait()

@@ -96,6 +96,8 @@ class HostController:
         self.reconnects = 0
         self.on_change: Callable[[], None] = lambda: None
         """Is called when the target has told of a change, after it was looked at."""
+        self.on_state: Callable[[HostState, str], None] = lambda state, why: None
+        """Is called with each new state, and why the connection was lost."""
         self.buffers = Buffers(_HOST_ACCESS)
         self._admin: Link | None = None
         self._pd: PD | None = None  # of all its connections: memory of programs is registered there
@@ -160,6 +162,7 @@ class HostController:
     def _enter(self, state: HostState) -> None:
         assert state in STEPS[self.state], (self.state, state)
         self.state = state
+        self.on_state(state, self._why)
 
     def _start_task(self, what: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(what)

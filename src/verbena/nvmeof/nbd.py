@@ -235,6 +235,10 @@ class NbdClient:
                 self._under_way.add(task)
                 task.add_done_callback(self._ended)
                 await self._writer.drain()
+        except asyncio.CancelledError:
+            for task in self._under_way:
+                task.cancel()
+            raise
         finally:
             if self._under_way:
                 await asyncio.wait(self._under_way)

@@ -85,6 +85,6 @@ def failure_of(status: int, text: str, about: str) -> RpcError:
     if status == CallStatus.CLOSING:
         return ServerGone(f"{about}: the server closes, and has not begun the call", False)
     if status == CallStatus.CANCELLED:
-        return RpcError(f"{about}: the server has cancelled the call")
+        return RpcError(f"{about}: the server has cancelled the call, which may have run")
     kind, _, said = text.partition("\n")
     return RemoteFailure(kind, said)
