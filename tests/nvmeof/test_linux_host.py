@@ -68,6 +68,33 @@ def test_discover(lab: Lab, target: TargetProcess) -> None:
     assert "subtype: nvme subsystem" in said
 
 
+def test_two_subsystems(lab: Lab, target: TargetProcess) -> None:
+    """Linux discovers both, and has each one's disk for itself: their identifiers differ."""
+    guest, other_nqn = lab.guests[0], NQN + "b"
+    target.tell(f"subsystem {other_nqn} {8 * MIB}")
+    said = guest.run(f"nvme discover -t rdma -a {lab.ipv4} -s 4420")
+    names = [line.split()[1] for line in said.splitlines() if line.startswith("subnqn:")]
+    assert names[1:] == [NQN, other_nqn]
+    first = f"/dev/{connect_disks(guest)}n1"
+    second = f"/dev/{connect_disks(guest, nqn=other_nqn)}n1"
+    sums = guest.run(
+        f"""set -e
+        for disk in {first} {second}; do
+            dd if=/dev/urandom of=/tmp/x bs=64k count=1 2>/dev/null; md5sum < /tmp/x
+            dd if=/tmp/x of=$disk oflag=direct 2>/dev/null
+        done
+        for disk in {first} {second}; do
+            dd if=$disk bs=64k count=1 iflag=direct 2>/dev/null | md5sum
+        done"""
+    ).split()[::2]
+    assert sums[:2] == sums[2:]
+    assert sums[0] != sums[1]
+    identified = guest.run(f"for disk in {first} {second}; do nvme id-ns $disk; done")
+    nguids = [line.split()[-1] for line in identified.splitlines() if line.startswith("nguid")]
+    assert len(set(nguids)) == 2
+    assert "duplicate IDs" not in guest.run("dmesg")
+
+
 @pytest.mark.parametrize("namespace", [1, 2], ids=["file", "memory"])
 def test_a_file_system(lab: Lab, target: TargetProcess, namespace: int) -> None:
     guest = lab.guests[0]
