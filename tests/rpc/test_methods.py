@@ -198,3 +198,10 @@ def test_the_default_strategy_follows_the_size() -> None:
     assert response_way(plan, 1 << 20, 0) is ResponseWay.RENDEZVOUS
     assert response_way(plan, 5000, 0) is ResponseWay.INLINE
     assert response_way(Strategies(response="write"), 5000, 0) is ResponseWay.RENDEZVOUS
+    room = 4000  # of one SEND
+    assert response_way(plan, room, 1 << 20, room) is ResponseWay.INLINE
+    assert response_way(plan, room + 1, 1 << 20, room) is ResponseWay.WRITE
+    assert response_way(Strategies(response="write"), room, 0, room) is ResponseWay.INLINE
+    assert response_way(Strategies(response="write"), room, room, room) is ResponseWay.WRITE
+    assert response_way(Strategies(response="rendezvous"), 1, 0, room) is ResponseWay.RENDEZVOUS
+    assert response_way(Strategies(response="rendezvous"), 0, 0, room) is ResponseWay.INLINE

@@ -82,6 +82,8 @@ class ClientCalls:
         self.plan = plan
         self.loop = asyncio.get_running_loop()
         self.pending: dict[int, PendingCall] = {}
+        self.served = Strategies()  # the server's, for responses
+        self.least_reply = _LEAST_REPLY if plan.response == "write" else 0  # of each request
         self._encode = encode
         self._free = most
         self._next = 1
@@ -228,9 +230,9 @@ class ClientCalls:
             count = max(1, ceil(left * 1e6))
         before = b""
         expects = self._expects.get(method.number, 0)
-        if self.plan.response == "write":
-            expects = max(expects, _LEAST_REPLY)
-        if expects > link.room or self.plan.response == "write":
+        least = self.least_reply
+        if expects > link.room or least:
+            expects = max(expects, least)
             pending.reply = link.pool.get(expects)
             before = TOKEN.pack(pending.reply.addr, pending.reply.length, pending.reply.rkey, 0)
             flags |= _REPLY
