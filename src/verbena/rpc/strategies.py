@@ -19,6 +19,7 @@ __all__ = [
     "explain_strategy",
     "request_way",
     "response_way",
+    "wants_memory",
 ]
 
 
@@ -101,11 +102,19 @@ def response_way(plan: Strategies, size: int, reply_room: int, room: int = 0) ->
         return ResponseWay.INLINE
     if plan.response in ("inline", "rendezvous"):
         return ResponseWay(plan.response)
-    is_one_send = size <= room
-    if size <= reply_room and not (is_one_send and plan.response == "auto"):
+    if plan.response == "auto" and size <= max(plan.inline_most, room):
+        return ResponseWay.INLINE
+    if size <= reply_room:
         return ResponseWay.WRITE
-    small = is_one_send or (plan.response == "auto" and size <= plan.inline_most)
-    return ResponseWay.INLINE if small else ResponseWay.RENDEZVOUS
+    return ResponseWay.INLINE if size <= room else ResponseWay.RENDEZVOUS
+
+
+def wants_memory(plan: Strategies, size: int, room: int) -> bool:
+    """Return whether a request names memory for a response that will have so many bytes.
+
+    ``plan`` is the server's, and ``room`` what one SEND carries.
+    """
+    return size > room and response_way(plan, size, size, room) is ResponseWay.WRITE
 
 
 def explain_strategy(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> str:
@@ -126,14 +135,14 @@ def explain_response(plan: Strategies, size: int, room: int, reply_room: int) ->
     """Say how a response of a size travels, and why; ``plan`` is the server's.
 
     ``room`` is what one SEND carries, and ``reply_room`` what each request names. Those of a method
-    that has returned more than ``room`` bytes name memory for as many.
+    that has returned as many bytes name memory for them if ``wants_memory`` says so.
     """
     first = response_way(plan, size, reply_room, room)
     said = _said_of_response(plan, first, size, room)
-    later = response_way(plan, size, size, room)
-    if later is first or size <= room:
+    if first is ResponseWay.WRITE or not wants_memory(plan, size, room):
         return said
-    return f"{said}; later ones of the method: {_said_of_response(plan, later, size, room)}"
+    later = _said_of_response(plan, ResponseWay.WRITE, size, room)
+    return f"{said}; later ones of the method: {later}"
 
 
 def _said_of_response(plan: Strategies, way: ResponseWay, size: int, room: int) -> str:
