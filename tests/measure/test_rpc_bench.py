@@ -40,7 +40,7 @@ def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:
     command = verbena_command("bench", "rpc", "--rounds", "1", "--sizes", "64", "20000")
     done = subprocess.run([*own_network(), *command], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
-    requests, responses, clients = re.split("\n(?=µs of)", done.stdout)
+    requests, responses, clients = re.split("\n(?=µs )", done.stdout)
     rows = rows_of(requests)
     for who in contenders():
         cells = rows[who.name]

@@ -134,16 +134,15 @@ def _show_requests(sizes: list[int], asked: argparse.Namespace) -> None:
 def _show_responses(sizes: list[int], asked: argparse.Namespace) -> None:
     chosen = responders()
     result = _measured(sizes, asked.rounds, chosen)
-    print(
-        *table(result, sizes, [each.name for each in chosen], "a call, by its response"), sep="\n"
-    )
+    about = "of a call (median of the best round), by the form of its response"
+    print(*table(result, sizes, [each.name for each in chosen], about), sep="\n")
     print("", *strategy_lines(result, sizes, RESPONSES, "form of a response"), sep="\n", flush=True)
 
 
 def _show_clients(rounds: int) -> None:
     chosen, numbers = crowds(), list(CLIENTS)
     result = _measured(numbers, rounds, chosen)
-    about = "64 bytes from one response to the next, by the server's receives"
+    about = "from one response of 64 bytes to the next (mean of the best round), by receives"
     heads = [f"{number} client{'s' * (number > 1)}" for number in numbers]
     names = [each.name for each in chosen]
     print(*table(result, numbers, names, about, heads), sep="\n", flush=True)
@@ -161,16 +160,16 @@ def table(
     result: RpcMeasurement,
     sizes: list[int],
     names: list[str],
-    about: str = "a call",
+    about: str = "of a call (median of the best round)",
     heads: list[str] | None = None,
 ) -> list[str]:
-    """Return the lines of the table: µs in the best round; ``about`` says of what.
+    """Return the lines of the table: µs in the best round; ``about`` says which.
 
     A strategy that cannot carry a request of a size has "too large" there. ``heads`` are those of
     the columns where these are no sizes.
     """
     where = f"client and server on {result.cores}"
-    lines = [f"µs of {about} (median of the best round), {where}", ""]
+    lines = [f"µs {about}, {where}", ""]
     heads = heads or [size_text(size) for size in sizes]
     lines.append(" " * 16 + "".join(f"{head:>11}" for head in heads))
     for name in names:
