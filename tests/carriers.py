@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The carriers with which a test of tests/verbs and tests/aio runs, for the conftest.py there.
+"""The carriers with which tests run: for the conftest.py of tests/verbs and tests/aio, and others.
 
 A carrier takes the requests of a queue pair to the other end: directly, in RoCE packets, or over a
-simulated fabric. Each test runs with all three. Two markers exclude carriers with which a test has
-no meaning, and give the reason: `not_simulated` and `direct_only`.
+simulated fabric. Each test of these folders runs with all three. Two markers exclude carriers with
+which a test has no meaning, and give the reason: `not_simulated` and `direct_only`. Modules of
+other folders that call `live_carriers` have their tests run directly and in RoCE packets.
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ def is_given(metafunc: pytest.Metafunc, fixture: str) -> bool:
         if fixture in (names.replace(",", " ").split() if isinstance(names, str) else names):
             return True
     return False
+
+
+def live_carriers(metafunc: pytest.Metafunc) -> None:
+    """The hook ``pytest_generate_tests`` of a module whose tests run directly and over RoCE.
+
+    Those that are marked `over_roce`, since they take seconds, run over RoCE alone.
+    """
+    if metafunc.definition.get_closest_marker("over_roce") is None:
+        metafunc.fixturenames.append("carrier")
+        metafunc.parametrize("carrier", [value(each, each) for each in ("direct", "roce")])
 
 
 def value(carrier: str, *values: Any, id: str | None = None) -> Any:

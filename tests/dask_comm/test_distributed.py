@@ -17,11 +17,13 @@ from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
 
+from tests.carriers import live_carriers
 from verbena import dask_comm
 
-pytestmark = pytest.mark.over_roce
+pytest_generate_tests = live_carriers
 
 
+@pytest.mark.over_roce
 def test_a_cluster_computes_and_moves_arrays() -> None:
     with (
         LocalCluster(
@@ -47,6 +49,7 @@ def test_a_cluster_computes_and_moves_arrays() -> None:
         Client(cluster.scheduler_address, timeout=0.5)
 
 
+@pytest.mark.over_roce
 def test_a_shuffle_between_workers() -> None:
     array = pytest.importorskip("dask.array", reason="no package dask; the extra dask has it")
     with (

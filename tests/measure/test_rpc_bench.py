@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from typing import Any
 
 import pytest
 
 from tests.support import own_network, verbena_command
 from verbena.cli import bench
-from verbena.cli.bench import conclusions, table
+from verbena.cli.bench import STRATEGIES, conclusions, strategy_lines, table
 from verbena.measure.rpc_bench import (
+    CLIENTS,
+    Contender,
     RpcMeasurement,
     contenders,
     crossover,
     measure_simulated,
+    responders,
     winners,
 )
 from verbena.measure.rpc_peers import missing_module
@@ -35,7 +40,8 @@ def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:
     command = verbena_command("bench", "rpc", "--rounds", "1", "--sizes", "64", "20000")
     done = subprocess.run([*own_network(), *command], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
-    rows = {line[:16].strip(): line[16:].split() for line in done.stdout.splitlines()}
+    requests, responses, clients = re.split("\n(?=µs )", done.stdout)
+    rows = rows_of(requests)
     for who in contenders():
         cells = rows[who.name]
         why = missing_module("uvloop" if "uvloop" in who.kind else who.kind)
@@ -45,7 +51,37 @@ def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:
             assert len(cells) == (3 if who.largest < 20000 else 2)
             assert cells[1:] == ["too", "large"] or 0 < float(cells[1]) < 1e6
             assert 0 < float(cells[0]) < 1e6
-    assert "is the fastest strategy" in done.stdout
+    assert "is the fastest strategy; the default takes" in requests
+    assert list(rows_of(responses))[2:6] == [each.name for each in responders()]
+    assert "is the fastest form of a response; the default takes" in responses
+    for name in ("shared", "own"):
+        cells = rows_of(clients)[name]
+        assert len(cells) == len(CLIENTS)
+        assert all(0 < float(each) < 1e6 for each in cells)
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    return {line[:16].strip(): line[16:].split() for line in text.splitlines()}
+
+
+def test_parts_and_contenders_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+
+    def measure(sizes: list[int], rounds: int, chosen: list[Contender], progress: object) -> Any:
+        asked.append([each.name for each in chosen])
+        return RpcMeasurement({(each.name, size): [1.0] for each in chosen for size in sizes})
+
+    monkeypatch.setattr(bench, "measure_live", measure)
+    assert bench.main(["rpc", "--only", "default", "inline"]) == 0
+    assert bench.main(["rpc", "--parts", "clients", "responses"]) == 0
+    forms = ["default", "inline", "write", "rendezvous"]
+    assert asked == [["default", "inline"], forms, ["shared", "own"]]
+    said = capsys.readouterr().out
+    assert "fastest strategy" not in said  # where one strategy alone was measured
+    assert "64 B: inline is the fastest form of a response; the default takes 1.00 times" in said
+    assert "16 clients" in said
 
 
 @pytest.mark.parametrize(
@@ -95,7 +131,24 @@ def test_tables_and_winners() -> None:
     assert lines[-3].split() == ["inline", "4.0", "9.0"]
     assert lines[-2].endswith("skipped: pyzmq is not installed; pip install pyzmq brings it")
     assert lines[-1].split() == ["gRPC", "200.0"]
-    assert "64 B: gRPC takes 50.0 times as long" in conclusions(result, [64, 4096])
+    result.rounds |= {("asyncio", 64): [80.0], ("ZeroMQ", 64): [60.0], ("uvloop", 64): [40.0]}
+    assert conclusions(result, [64, 4096, 1 << 20]) == [
+        "",
+        "64 B: inline is the fastest strategy of those measured (inline, rendezvous); the default"
+        " takes 1.00 times as long",
+        "4 KiB: rendezvous is the fastest strategy",  # neither of the others carries as much
+        "64 B: asyncio takes 20.0 times as long",
+        "64 B: uvloop takes 10.0 times as long",
+        "64 B: ZeroMQ takes 15.0 times as long",
+        "64 B: gRPC takes 50.0 times as long",
+    ]
+    # Neither a ring nor datagrams carry as much: all that can were measured.
+    result.rounds |= {(name, 1 << 20): [8.0] for name in ("inline", "rendezvous")}
+    result.rounds["default", 1 << 20] = [10.0]
+    (line,) = strategy_lines(result, [1 << 20], STRATEGIES, "strategy")
+    assert line == "1 MiB: inline is the fastest strategy; the default takes 1.25 times as long"
+    del result.rounds["rendezvous", 1 << 20]
+    assert strategy_lines(result, [1 << 20], STRATEGIES, "strategy") == []
     times = {"a": {1: 1.0, 2: 5.0, 3: 9.0}, "b": {1: 2.0, 2: 4.0, 3: 8.0}}
     assert crossover(times, "a", "b") == 2
     assert crossover(times, "b", "a") is None

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host in a process of its own: `host_child.py ADDRESS NQN WHAT ...` (see `main`).
 
-NVME_PORT and NVME_NSID choose another port than 4420, and another namespace than 1.
+NVME_PORT and NVME_NSID choose another port than 4420, and another namespace than 1. NVME_BEGIN and
+NVME_SIZE are the bytes that `verify` writes: 16 MiB from the first on, unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -18,33 +19,35 @@ from verbena import nvmeof
 BLOCK = 4096
 PORT = int(os.environ.get("NVME_PORT", nvmeof.PORT))
 NSID = int(os.environ.get("NVME_NSID", "1"))
+BEGIN = int(os.environ.get("NVME_BEGIN", "0"))
+SIZE = int(os.environ.get("NVME_SIZE", str(16 << 20)))
 
 
 async def verify(controller: nvmeof.HostController, rounds: int, seconds: float) -> None:
     """Eight writers at random places; a shadow says what the disk has to have at the end."""
     disk = controller.disks[NSID]
-    blocks = min(disk.size, 16 << 20) // BLOCK
-    shadow = bytearray(await disk.read(0, blocks * BLOCK))
+    blocks = min(disk.size - BEGIN, SIZE) // BLOCK
+    shadow = bytearray(await disk.read(BEGIN, blocks * BLOCK))
     until = time.monotonic() + seconds
 
     async def writer(number: int) -> int:
-        draw = random.Random(number)
+        draw = random.Random(BEGIN + number)
         part = blocks // 8
         done = 0
         while done < rounds or (not rounds and time.monotonic() < until):
             count = draw.choice((1, 1, 2, 16, 64))
             at = number * part + draw.randrange(part - count)
             data = draw.randbytes(count * BLOCK)
-            await disk.write(at * BLOCK, data)
+            await disk.write(BEGIN + at * BLOCK, data)
             shadow[at * BLOCK : (at + count) * BLOCK] = data
             if draw.random() < 0.3:
-                assert await disk.read(at * BLOCK, count * BLOCK) == data
+                assert await disk.read(BEGIN + at * BLOCK, count * BLOCK) == data
             done += 1
         return done
 
     counts = await asyncio.gather(*(writer(number) for number in range(8)))
     await disk.flush()
-    assert await disk.read(0, len(shadow)) == shadow
+    assert await disk.read(BEGIN, len(shadow)) == shadow
     faults = "none"
     if "VERBENA_FAULT" in os.environ:
         faults = repr(controller.pd.context.fault_counters())

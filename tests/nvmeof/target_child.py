@@ -2,7 +2,8 @@
 """A target in a process of its own: `target_child.py ADDRESS PORT FILE...`.
 
 It prints its port when it listens. A line `add BYTES` adds a disk in memory, `remove NSID` removes
-one, `allow NQN` changes the list of hosts, `queues` prints how many are connected.
+one, `allow NQN` changes the list of hosts, `subsystem NQN BYTES` adds a subsystem with a disk in
+memory, `queues` prints how many are connected.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from verbena import nvmeof
 NQN = "nqn.2026-01.org.example:disk0"
 
 
-async def obey(target: nvmeof.Target, subsystem: nvmeof.Subsystem) -> None:
+def add_subsystem(model: nvmeof.TargetModel, nqn: str, size: int) -> None:
+    made = nvmeof.Subsystem(nqn)
+    made.add(nvmeof.MemoryStore(size), 4096)
+    model.add(made)
+
+
+async def obey(
+    target: nvmeof.Target, model: nvmeof.TargetModel, subsystem: nvmeof.Subsystem
+) -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         word, *rest = line.split()
@@ -26,6 +35,8 @@ async def obey(target: nvmeof.Target, subsystem: nvmeof.Subsystem) -> None:
             subsystem.remove(int(rest[0]))
         elif word == "allow":
             subsystem.allow(rest[0])
+        elif word == "subsystem":
+            add_subsystem(model, rest[0], int(rest[1]))
         print(target.queues, flush=True)
 
 
@@ -41,7 +52,7 @@ async def main(address: str, port: int, files: list[str]) -> None:
     model.add(subsystem)
     async with nvmeof.Target(model, host=address, port=port) as target:
         print(target.port, flush=True)
-        await obey(target, subsystem)
+        await obey(target, model, subsystem)
 
 
 if __name__ == "__main__":

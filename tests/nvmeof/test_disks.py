@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.carriers import live_carriers
 from tests.nvmeof.conftest import (
     HOST,
     MIB,
@@ -35,7 +36,7 @@ from verbena.nvmeof.fabrics import RejectData, RejectStatus, RequestData
 from verbena.nvmeof.load import Load, measure
 from verbena.nvmeof.send_queue import SendQueue
 
-pytestmark = pytest.mark.over_roce
+pytest_generate_tests = live_carriers
 WRONG = r"whole blocks|end of the disk"
 
 
@@ -115,6 +116,7 @@ def test_other_commands(store: nvmeof.Store) -> None:
     store.close()
 
 
+@pytest.mark.over_roce
 def test_many_at_once(store: nvmeof.Store) -> None:
     """More commands than the queues take, and than there are buffers for."""
 
@@ -431,6 +433,7 @@ def test_keys_and_types_of_reservations_are_checked() -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_a_host_that_is_silent() -> None:
     """It loses its own connection, and nothing else."""
 
@@ -489,6 +492,7 @@ def test_a_cancelled_request_leaves_the_disk_usable() -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_closing_with_requests_under_way() -> None:
     async def main() -> None:
         slow = nvmeof.DelayedStore(nvmeof.MemoryStore(MIB), 1.0)
@@ -507,6 +511,7 @@ def test_closing_with_requests_under_way() -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_writes_of_a_lost_connection_come_first() -> None:
     """A store that is slow with a write of the old connection does not undo one of the new."""
 
@@ -540,6 +545,7 @@ def test_writes_of_a_lost_connection_come_first() -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_an_agent_that_is_killed() -> None:
     """Connections go on, and hosts can connect again."""
     if not own_network():
@@ -566,6 +572,7 @@ def test_an_agent_that_is_killed() -> None:
 # ---- targets that end ----------------------------------------------------------------------------
 
 
+@pytest.mark.over_roce
 def test_a_target_that_is_killed_after_a_flush(tmp_path: Path) -> None:
     """No write that was acknowledged before is lost, and the connection is made again."""
 
@@ -592,6 +599,7 @@ def test_a_target_that_is_killed_after_a_flush(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_a_target_that_is_killed_under_load(tmp_path: Path) -> None:
     async def main() -> None:
         with ChildTarget(image(tmp_path)) as target:
@@ -625,6 +633,7 @@ def test_a_target_that_is_killed_under_load(tmp_path: Path) -> None:
     run(main(), 90)
 
 
+@pytest.mark.over_roce
 def test_a_target_that_stays_away(tmp_path: Path) -> None:
     async def main() -> None:
         with ChildTarget(image(tmp_path)) as target:
@@ -640,6 +649,7 @@ def test_a_target_that_stays_away(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.over_roce
 def test_a_host_that_is_killed(tmp_path: Path) -> None:
     """Its connections end at the target, and nobody else's."""
 
@@ -673,6 +683,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.over_roce
 def test_a_load_ends_in_time_where_commands_do_not() -> None:
     async def main() -> None:
         async with pair(nvmeof.DelayedStore(nvmeof.MemoryStore(MIB), 1.6)) as (controller, _, _):

@@ -24,7 +24,7 @@ from tests.nvmeof.linux_disks import (
     wait_for,
 )
 from tests.roce import linux_guest
-from tests.roce.linux_guest import Lab
+from tests.roce.linux_guest import Guest, Lab
 from verbena import capture, wire
 from verbena.nvmeof.commands import SGL_KEYED_INVALIDATE, parse_command
 
@@ -37,9 +37,15 @@ def lab() -> Iterator[Lab]:
     reason = linux_guest.reason_not_to()
     if reason:
         pytest.skip(reason)
-    with Lab() as made:
+    with Lab(processors={3: 2}) as made:
         boot_guests(made, 2, 3)
         yield made
+
+
+@pytest.fixture
+def with_two_processors(lab: Lab) -> Guest:
+    """Linux' host has no more I/O queues than processors."""
+    return lab.guests[1]
 
 
 @pytest.fixture
@@ -62,6 +68,33 @@ def test_discover(lab: Lab, target: TargetProcess) -> None:
     assert "subtype: nvme subsystem" in said
 
 
+def test_two_subsystems(lab: Lab, target: TargetProcess) -> None:
+    """Linux discovers both, and has each one's disk for itself: their identifiers differ."""
+    guest, other_nqn = lab.guests[0], NQN + "b"
+    target.tell(f"subsystem {other_nqn} {8 * MIB}")
+    said = guest.run(f"nvme discover -t rdma -a {lab.ipv4} -s 4420")
+    names = [line.split()[1] for line in said.splitlines() if line.startswith("subnqn:")]
+    assert names[1:] == [NQN, other_nqn]
+    first = f"/dev/{connect_disks(guest)}n1"
+    second = f"/dev/{connect_disks(guest, nqn=other_nqn)}n1"
+    sums = guest.run(
+        f"""set -e
+        for disk in {first} {second}; do
+            dd if=/dev/urandom of=/tmp/x bs=64k count=1 2>/dev/null; md5sum < /tmp/x
+            dd if=/tmp/x of=$disk oflag=direct 2>/dev/null
+        done
+        for disk in {first} {second}; do
+            dd if=$disk bs=64k count=1 iflag=direct 2>/dev/null | md5sum
+        done"""
+    ).split()[::2]
+    assert sums[:2] == sums[2:]
+    assert sums[0] != sums[1]
+    identified = guest.run(f"for disk in {first} {second}; do nvme id-ns $disk; done")
+    nguids = [line.split()[-1] for line in identified.splitlines() if line.startswith("nguid")]
+    assert len(set(nguids)) == 2
+    assert "duplicate IDs" not in guest.run("dmesg")
+
+
 @pytest.mark.parametrize("namespace", [1, 2], ids=["file", "memory"])
 def test_a_file_system(lab: Lab, target: TargetProcess, namespace: int) -> None:
     guest = lab.guests[0]
@@ -77,9 +110,16 @@ def test_a_file_system(lab: Lab, target: TargetProcess, namespace: int) -> None:
 
 
 @pytest.mark.parametrize("namespace", [1, 2], ids=["file", "memory"])
-def test_what_is_written_is_read(lab: Lab, target: TargetProcess, namespace: int) -> None:
-    guest = lab.guests[0]
+def test_what_is_written_is_read(
+    with_two_processors: Guest, target: TargetProcess, namespace: int
+) -> None:
+    """With two I/O queues, one of each processor, besides the admin queue."""
+    guest = with_two_processors
     disk = f"/dev/{connect_disks(guest, queues=2)}n{namespace}"
+    said = guest.run("dmesg")
+    assert "creating 2 I/O queues" in said
+    assert "mapped 2/0/0 default/read/poll queues" in said
+    assert target.tell("queues") == 3
     assert "VERIFIED" in guest.run(verify_command(disk, 60, 1), 200)
 
 
@@ -233,10 +273,12 @@ def is_command(packet: wire.Packet) -> bool:
     return is_send and len(packet.payload) >= 64 and packet.payload[39] >> 4 == 4
 
 
-def test_disconnecting_leaves_nothing(lab: Lab, target: TargetProcess) -> None:
-    guest = lab.guests[0]
+def test_disconnecting_leaves_nothing(with_two_processors: Guest, target: TargetProcess) -> None:
+    guest = with_two_processors
     for _ in range(3):
-        disconnect_disks(guest, connect_disks(guest, queues=2))
+        controller = connect_disks(guest, queues=2)
+        assert target.tell("queues") == 3
+        disconnect_disks(guest, controller)
     deadline = time.monotonic() + 10
     while target.tell("queues"):
         assert time.monotonic() < deadline

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvmeof.linux_disks import NQN, boot_guests, cut_cable, start_linux_target
+from tests.nvmeof.linux_disks import NQN, boot_guests, cut_cable, start_linux_target, wait_for
 from tests.roce import linux_guest
 from tests.roce.linux_guest import Lab
 from tests.support import clean_environment, verbena_command
 
 pytestmark = [pytest.mark.debian, pytest.mark.timeout(300)]
+MIB = 1 << 20
 CHILD = str(Path(__file__).with_name("host_child.py"))
 
 
@@ -31,10 +32,10 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-def start(lab: Lab, *words: str) -> subprocess.Popen[str]:
+def start(lab: Lab, *words: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         lab.command(*words),
-        env=clean_environment(),
+        env=clean_environment() | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -59,6 +60,20 @@ def test_the_command_lists_it(lab: Lab) -> None:
 
 def test_what_is_written_is_read(lab: Lab) -> None:
     assert "VERIFIED" in run(lab, *child(lab, "verify", "300"), timeout=200)
+
+
+def test_two_hosts_at_once(lab: Lab) -> None:
+    """Each writes a region of the disk, and finds there what it wrote."""
+    guest, words = lab.guests[0], child(lab, "verify", "0", "5")
+    guest.run("dmesg -c > /dev/null")
+    running = [
+        start(lab, *words, NVME_BEGIN=str(begin), NVME_SIZE=str(8 * MIB)) for begin in (0, 8 * MIB)
+    ]
+    wait_for(guest, "dmesg | grep -q 'creating nvm controller 2 '")
+    for each in running:
+        output, _ = each.communicate(timeout=100)
+        assert "VERIFIED" in output, output
+        assert "reconnects=0" in output
 
 
 def test_the_commands_that_linux_has(lab: Lab) -> None:

@@ -279,6 +279,23 @@ def test_identifiers_are_the_same_after_a_restart_and_differ_else() -> None:
     assert identify(session, 3, 1) != identify(session, 3, 2)
 
 
+def test_identifiers_of_two_subsystems_differ() -> None:
+    """Linux ignores a namespace whose identifiers another subsystem has: "duplicate IDs"."""
+    model = subsystem_model()
+    other = Subsystem(NQN + "b")
+    other.add(MemoryStore(1 << 20))
+    model.add(other)
+    first, second = enabled(model), enabled(model, other.nqn)
+    pages = [parse_descriptors(identify(each, 3, 1)) for each in (first, second)]
+    for kind in (2, 3):  # NGUID and UUID
+        assert pages[0][kind] != pages[1][kind]
+    found = [IdentifyNamespace.parse(identify(each, 0, 1)) for each in (first, second)]
+    assert [each.nguid for each in found] == [each[2] for each in pages]
+    assert found[0].eui64 == found[1].eui64 == bytes(8)  # there is none
+    serials = [IdentifyController.parse(identify(each, 1)).serial for each in (first, second)]
+    assert serials[0] != serials[1]
+
+
 def test_read_only_namespaces() -> None:
     model = subsystem_model()
     model.subsystems[NQN].add(MemoryStore(4096, is_read_only=True))

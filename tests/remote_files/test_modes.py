@@ -14,10 +14,11 @@ pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it
 
 import fsspec
 
+from tests.carriers import live_carriers
 from tests.remote_files import test_dropped_files
 from verbena.whole_files import plain_mode
 
-pytestmark = pytest.mark.over_roce
+pytest_generate_tests = live_carriers
 options = test_dropped_files.options
 
 

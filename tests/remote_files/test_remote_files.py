@@ -20,9 +20,10 @@ import fsspec
 from fsspec.tests import abstract
 
 from tests.cancelling import at_every_await
+from tests.carriers import live_carriers
 from verbena.remote_files import RemoteMemoryFileSystem, serve
 
-pytestmark = pytest.mark.over_roce
+pytest_generate_tests = live_carriers
 SERVER = """
 import asyncio
 import errno
@@ -59,14 +60,17 @@ class RemoteFixtures(abstract.AbstractFixtures):
         return lambda *parts: "/".join(parts)
 
 
+@pytest.mark.over_roce
 class TestCopy(abstract.AbstractCopyTests, RemoteFixtures):
     pass
 
 
+@pytest.mark.over_roce
 class TestGet(abstract.AbstractGetTests, RemoteFixtures):
     pass
 
 
+@pytest.mark.over_roce
 class TestPut(abstract.AbstractPutTests, RemoteFixtures):
     pass
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -243,6 +244,7 @@ class Guest:
         self.log = Path(tempfile.mkstemp(prefix="verbena-guest-")[1])
         options = {
             "m": "512",
+            "smp": str(lab.processors.get(number, 1)),
             "machine": "accel=tcg",  # everywhere the same, and nested virtualisation need not work
             "serial": "stdio",
             "kernel": str(kernel),
@@ -310,13 +312,18 @@ _labs = count()  # a process may have several, one after the other or beside eac
 
 
 class Lab:
-    """A network namespace with a bridge, on which this side is 10.77.0.1 and fd00:77::1."""
+    """A network namespace with a bridge, on which this side is 10.77.0.1 and fd00:77::1.
+
+    ``processors`` are those of guests, by number, that have more than one: emulated processors that
+    wait for each other make a guest several times as slow on a busy host.
+    """
 
     ipv4, ipv6 = "10.77.0.1", "fd00:77::1"
 
-    def __init__(self, mtu: int = 1500) -> None:
+    def __init__(self, mtu: int = 1500, processors: Mapping[int, int] | None = None) -> None:
         self.namespace = f"vbguest{os.getpid()}n{next(_labs)}"
         self.mtu = mtu
+        self.processors = processors or {}
         self.guests: list[Guest] = []
 
     def command(self, *words: str) -> list[str]:

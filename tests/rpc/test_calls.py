@@ -15,6 +15,7 @@ from tests.rpc.conftest import Sample, Together, live, quiet, target_of
 from verbena import rpc
 from verbena.peers import PeerError
 from verbena.rpc.frames import FrameKind
+from verbena.rpc.link import Link
 
 SIZES = [0, 1, 63, 200, 3000, 4096, 4097, 5000, 20_000, 300_000, (2 << 20) + 3]
 REQUESTS = ["auto", "inline", "ring", "rendezvous", "datagram"]
@@ -390,6 +391,112 @@ def test_explain_says_which_strategy_and_why(together: Together) -> None:
     assert large.startswith("rendezvous, since 'ring' cannot carry 1048576 bytes here: ")
     with pytest.raises(ValueError, match="request is one of auto, inline, ring"):
         rpc.Strategies("pigeon")
+
+
+RESPONSE_FORMS = {
+    "auto": (
+        "inline, since one SEND carries ",
+        "inline, since it has at most inline_most=16384 bytes: ",
+        "rendezvous, since it has more than inline_most=16384 bytes: ",
+    ),
+    "inline": ("inline, as the server chose it: ",) * 3,
+    "write": (
+        "inline, since one SEND carries ",
+        "rendezvous, since the request names no memory for as much: ",
+        "rendezvous, since the request names no memory for as much: ",
+    ),
+    "rendezvous": ("rendezvous, as the server chose it: ",) * 3,
+}
+
+
+@pytest.mark.parametrize("chosen", RESPONSE_FORMS)
+def test_explain_says_how_a_response_travels(together: Together, chosen: str) -> None:
+    """By the server's strategies; the client has its own, which do not matter."""
+
+    async def side(client: rpc.Client) -> list[str]:
+        sizes = (64, 10_000, 1 << 20)
+        return [client.explain(0, response=True), *(client.explain(s, True) for s in sizes)]
+
+    plan = rpc.Strategies("ring", chosen)
+    nothing, *said = together(side, {"strategies": plan})
+    assert nothing.startswith("inline, ")
+    for each, expected in zip(said, RESPONSE_FORMS[chosen], strict=True):
+        assert each.startswith(expected)
+    later = "; later ones of the method: write, " + (
+        "as the server chose it" if chosen == "write" else "since the request names memory for it"
+    )
+    written = {"auto": [False, False, True], "write": [False, True, True]}
+    assert [later in each for each in said] == written.get(chosen, [False] * 3)
+
+
+def test_explain_says_that_requests_name_memory_for_their_responses(together: Together) -> None:
+    async def side(client: rpc.Client) -> list[str]:
+        return [client.explain(size, response=True) for size in (64, 10_000)]
+
+    served = {"strategies": rpc.Strategies(response="write")}
+    small, large = together(side, served, strategies=rpc.Strategies(response="write"))
+    assert small.startswith("write, as the server chose it: a WRITE into memory")
+    assert large.startswith("rendezvous, since the request names no memory for as much: ")
+    assert "; later ones of the method: write, as the server chose it" in large
+
+
+def test_explain_says_that_the_answer_to_a_datagram_is_one(together: Together) -> None:
+    async def side(client: rpc.Client) -> list[str]:
+        return [client.explain(size, response=True) for size in (64, 10_000)]
+
+    small, large = together(side, strategies=rpc.Strategies("datagram"))
+    assert small.startswith("datagram, as the answer to one: a UD SEND")
+    assert large.startswith("inline, since it has at most")
+
+
+@pytest.mark.parametrize("chosen", RESPONSE_FORMS)
+def test_a_small_response_travels_as_it_was_chosen(
+    chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of a method that runs at once and returns bytes, which has a short path."""
+    used: list[str] = []
+    for name in ("send_fetch", "send_written"):
+        plain = getattr(Link, name)
+
+        def send(link: Link, *given: Any, name: str = name, plain: Any = plain) -> None:
+            used.append(name)
+            plain(link, *given)
+
+        monkeypatch.setattr(Link, name, send)
+
+    async def side(client: rpc.Client) -> None:
+        assert await client.echo(b"small") == b"small"
+        assert await client.late(b"small") == b"small"
+        assert bytes(await client.turn(b"small")) == b"llams"
+
+    plan = rpc.Strategies(response=chosen)
+    options: Any = {"via": "socket", "strategies": plan}
+    asyncio.run(live(Sample(), side, options, options))
+    expected = {"rendezvous": ["send_fetch"] * 3, "write": ["send_written"] * 3}
+    assert used == expected.get(chosen, [])
+
+
+@pytest.mark.parametrize("size", [5000, 15_000, 20_000])
+def test_a_response_is_written_from_the_size_on_from_which_it_is_faster(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A WRITE of 8 KiB took three times as long as sending it inline."""
+    used: list[int] = []
+    plain = Link.send_written
+
+    def send(link: Link, *given: Any) -> None:
+        used.append(size)
+        plain(link, *given)
+
+    monkeypatch.setattr(Link, "send_written", send)
+
+    async def side(client: rpc.Client) -> None:
+        for _ in range(3):
+            assert await client.echo(bytes(size)) == bytes(size)
+
+    options: Any = {"via": "socket"}
+    asyncio.run(live(Sample(), side, options, options))
+    assert len(used) == (2 if size > 16 << 10 else 0)
 
 
 def test_a_result_stays_as_it_is_while_a_view_of_it_lives(together: Together) -> None:

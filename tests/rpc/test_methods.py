@@ -22,6 +22,7 @@ from verbena.rpc.strategies import (
     Strategies,
     request_way,
     response_way,
+    wants_memory,
 )
 
 
@@ -198,3 +199,32 @@ def test_the_default_strategy_follows_the_size() -> None:
     assert response_way(plan, 1 << 20, 0) is ResponseWay.RENDEZVOUS
     assert response_way(plan, 5000, 0) is ResponseWay.INLINE
     assert response_way(Strategies(response="write"), 5000, 0) is ResponseWay.RENDEZVOUS
+    room = 4000  # of one SEND
+    assert response_way(plan, room, 1 << 20, room) is ResponseWay.INLINE
+    assert response_way(plan, 16 << 10, 1 << 20, room) is ResponseWay.INLINE
+    assert response_way(Strategies(inline_most=0), room, 0, room) is ResponseWay.INLINE
+    assert response_way(Strategies(response="write"), room, 0, room) is ResponseWay.INLINE
+    assert response_way(Strategies(response="write"), room, room, room) is ResponseWay.WRITE
+    assert response_way(Strategies(response="rendezvous"), 1, 0, room) is ResponseWay.RENDEZVOUS
+    assert response_way(Strategies(response="rendezvous"), 0, 0, room) is ResponseWay.INLINE
+
+
+@pytest.mark.parametrize(
+    ("plan", "least"),
+    [
+        (Strategies(), (16 << 10) + 1),
+        (Strategies(inline_most=0), 4001),
+        (Strategies(response="write"), 4001),
+        (Strategies(response="inline"), None),
+        (Strategies(response="rendezvous"), None),
+    ],
+)
+def test_requests_name_memory_for_responses_that_are_written_there(
+    plan: Strategies, least: int | None
+) -> None:
+    wanted = [
+        size
+        for size in (1, 4000, 4001, 16 << 10, (16 << 10) + 1, 1 << 20)
+        if wants_memory(plan, size, 4000)
+    ]
+    assert (min(wanted) if wanted else None) == least

@@ -15,27 +15,46 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from verbena import fabrics, rpc, sim
 from verbena.measure.cores import Cores, choose, pinned
-from verbena.measure.rpc_peers import Measured, caller_of, missing_module
+from verbena.measure.rpc_peers import Call, Measured, caller_of, missing_module
 
 __all__ = [
-    *("Contender", "RpcMeasurement", "SIMULATED_WAYS", "contenders", "crossover"),
-    *("measure_live", "measure_simulated", "winners"),
+    *(
+        "CLIENTS",
+        "Contender",
+        "Part",
+        "RpcMeasurement",
+        "SIMULATED_WAYS",
+        "contenders",
+        "crossover",
+    ),
+    *("crowds", "measure_live", "measure_simulated", "responders", "winners"),
 ]
 
 _ROUND = 0.06  # seconds
 _LEAST = 5  # calls of a round
 _WARM = 3
+CLIENTS = (1, 4, 16)
+"""How many clients call at once where their number is what is measured."""
+
+
+class Part(StrEnum):
+    """What is measured of a call."""
+
+    REQUESTS = "requests"  # of several sizes
+    RESPONSES = "responses"  # of several sizes
+    CLIENTS = "clients"  # requests of 64 bytes, of several clients at once
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Who is measured: a name, the server's process and the client's options."""
+    """Who is measured, by a name: the server's process, the client's options, and what it asks."""
 
     name: str
     server: tuple[str, ...]
@@ -43,15 +62,17 @@ class Contender:
     request: str = "auto"
     spin: float | None = None
     largest: int = 1 << 40
+    response: str = "auto"  # "write": the client names memory with each request
+    part: Part = Part.REQUESTS
 
     def options(self) -> Any:
         """Return the options of ``rpc.connect``."""
-        return {"strategies": rpc.Strategies(self.request), "spin": self.spin}
+        return {"strategies": rpc.Strategies(self.request, self.response), "spin": self.spin}
 
 
 @dataclass
 class RpcMeasurement:
-    """Microseconds of a call: of each round, by contender and size."""
+    """Microseconds of a call: of each round, by contender and size (or number of clients)."""
 
     rounds: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -61,6 +82,11 @@ class RpcMeasurement:
         """Return the median of the best round."""
         found = self.rounds.get((name, size))
         return min(found) if found else None
+
+    def known(self, names: list[str], size: int) -> dict[str, float]:
+        """Return what ``best`` says of those names that were measured with a size."""
+        measured = {name: self.best(name, size) for name in names}
+        return {name: value for name, value in measured.items() if value is not None}
 
     def usual(self, name: str, size: int) -> float | None:
         """Return the median over the rounds."""
@@ -83,6 +109,24 @@ def contenders() -> list[Contender]:
         Contender("uvloop", ("uvloop",), "uvloop"),
         Contender("ZeroMQ", ("ZeroMQ",), "ZeroMQ"),
         Contender("gRPC", ("gRPC",), "gRPC"),
+    ]
+
+
+def responders() -> list[Contender]:
+    """Return the forms of a response, which are measured with requests of a few bytes."""
+    part = Part.RESPONSES
+    return [
+        Contender("default", ("verbena",), part=part),
+        Contender("inline", ("verbena", "inline"), part=part),
+        Contender("write", ("verbena", "write"), response="write", part=part),
+        Contender("rendezvous", ("verbena", "rendezvous"), part=part),
+    ]
+
+
+def crowds() -> list[Contender]:
+    """Return the ways in which a server has receives, which are measured with several clients."""
+    return [
+        Contender(each, ("verbena", "auto", each), part=Part.CLIENTS) for each in ("shared", "own")
     ]
 
 
@@ -114,7 +158,7 @@ def _server(words: tuple[str, ...], core: int) -> Iterator[int]:
         process.stdout.close()
 
 
-async def _round(call: Any, data: bytes, seconds: float) -> float:
+async def _round(call: Any, data: bytes | int, seconds: float) -> float:
     """Return the median time of a call in µs, over so many seconds."""
     for _ in range(_WARM):
         await call(data)
@@ -132,11 +176,47 @@ async def _round(call: Any, data: bytes, seconds: float) -> float:
 async def _rounds(
     who: Contender, port: int, sizes: list[int], seconds: float, result: RpcMeasurement
 ) -> None:
-    async with caller_of(who.kind.split()[0], port, who.options()) as call:
+    if who.part is Part.CLIENTS:
+        await _crowd_rounds(who, port, sizes, seconds, result)
+        return
+    is_answer = who.part is Part.RESPONSES
+    async with caller_of(who.kind.split()[0], port, who.options(), is_answer) as call:
         for size in sizes:
             if size <= who.largest:
-                taken = await _round(call, bytes(size), seconds)
+                taken = await _round(call, size if is_answer else bytes(size), seconds)
                 result.rounds.setdefault((who.name, size), []).append(taken)
+
+
+async def _crowd_rounds(
+    who: Contender, port: int, numbers: list[int], seconds: float, result: RpcMeasurement
+) -> None:
+    """As `_rounds`, for numbers of clients."""
+    calls: list[Call] = []
+    async with AsyncExitStack() as stack:
+        for number in sorted(numbers):
+            while len(calls) < number:
+                made = caller_of(who.kind, port, who.options())
+                calls.append(await stack.enter_async_context(made))
+            taken = await _crowd_round(calls, seconds)
+            result.rounds.setdefault((who.name, number), []).append(taken)
+
+
+async def _crowd_round(calls: list[Call], seconds: float) -> float:
+    """Return the µs from one response to the next while all clients call, each one at a time."""
+    data = bytes(64)
+    for call in calls:
+        await call(data)
+    begin = time.perf_counter()
+
+    async def client(call: Call) -> int:
+        done = 0
+        while done < _LEAST or time.perf_counter() < begin + seconds:
+            await call(data)
+            done += 1
+        return done
+
+    done = await asyncio.gather(*map(client, calls))
+    return (time.perf_counter() - begin) / sum(done) * 1e6
 
 
 def _run(who: Contender, work: Any) -> None:
@@ -156,9 +236,10 @@ def measure_live(
     progress: Callable[[str], None],
     seconds: float = _ROUND,
 ) -> RpcMeasurement:
-    """Measure contenders in turn. Raises OSError when a server does not start."""
-    from contextlib import ExitStack
+    """Measure contenders in turn; of ``crowds()``, ``sizes`` are numbers of clients.
 
+    Raises OSError when a server does not start.
+    """
     result = RpcMeasurement(cores=choose())
     cores = result.cores
     assert cores is not None
@@ -190,8 +271,7 @@ def winners(result: RpcMeasurement, sizes: list[int], names: list[str]) -> dict[
     """Return who is the fastest of some, by size."""
     found = {}
     for size in sizes:
-        measured = {name: result.best(name, size) for name in names}
-        known = {name: value for name, value in measured.items() if value is not None}
+        known = result.known(names, size)
         if known:
             found[size] = min(known, key=lambda name: known[name])
     return found

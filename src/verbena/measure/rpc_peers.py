@@ -2,7 +2,9 @@
 """Servers and clients of the contenders in `verbena bench rpc`: verbena.rpc and what others use.
 
 ``python -m verbena.measure.rpc_peers NAME`` serves until its stdin closes, and prints its port.
-Each server answers with the first 64 bytes of what it gets; a ``Call`` asks it.
+Each server answers with the first 64 bytes of what it gets; a ``Call`` asks it. That of verbena.rpc
+also answers with as many bytes as it is asked for, and takes two more words: its strategy for
+responses, and the receives of its clients ("shared" or "own").
 """
 
 from __future__ import annotations
@@ -25,22 +27,25 @@ _LENGTH = struct.Struct("<I")
 _MODULES = {"uvloop": "uvloop", "ZeroMQ": "zmq", "gRPC": "grpc"}
 _PACKAGES = {"uvloop": "uvloop", "zmq": "pyzmq", "grpc": "grpcio"}
 
-Call = Callable[[bytes], Awaitable[bytes]]
-"""Sends a request and returns the answer."""
+Call = Callable[[Any], Awaitable[Any]]
+"""Sends a request, of these bytes or for so many, and returns the answer."""
 
 
 @rpc.service
 class Measured:
     """The service that is measured."""
 
+    def __init__(self) -> None:
+        self._answers: dict[int, bytes] = {}
+
     def head(self, data: rpc.Buffer) -> rpc.Buffer:
         return bytes(data[:ANSWER])
 
-    async def head_by_task(self, data: rpc.Buffer) -> rpc.Buffer:
-        return bytes(data[:ANSWER])
-
     def answer(self, size: int) -> rpc.Buffer:
-        return bytes(size)
+        made = self._answers.get(size)
+        if made is None:
+            made = self._answers[size] = bytes(size)
+        return made
 
 
 def missing_module(name: str) -> str | None:
@@ -111,10 +116,15 @@ async def _serve_tcp(tell: Callable[[int], None], over: asyncio.Future[None]) ->
 
 
 async def _serve_rpc(
-    tell: Callable[[int], None], over: asyncio.Future[None], spin: float | None, response: str
+    tell: Callable[[int], None],
+    over: asyncio.Future[None],
+    spin: float | None,
+    response: str = "auto",
+    receives: str = "shared",
 ) -> None:
     plan = rpc.Strategies(response=response)
-    async with rpc.serve(Measured(), "127.0.0.1:0", spin=spin, strategies=plan) as server:
+    options: rpc.ServerOptions = {"spin": spin, "strategies": plan, "receives": receives}
+    async with rpc.serve(Measured(), "127.0.0.1:0", **options) as server:
         tell(server.port)
         await over
 
@@ -156,8 +166,13 @@ _GRPC = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length
 
 
 @asynccontextmanager
-async def caller_of(name: str, port: int, options: Any) -> AsyncIterator[Call]:
-    """Connect a client of a contender. ``options`` are those of ``rpc.connect``."""
+async def caller_of(
+    name: str, port: int, options: Any, is_answer: bool = False
+) -> AsyncIterator[Call]:
+    """Connect a client of a contender. ``options`` are those of ``rpc.connect``.
+
+    With ``is_answer``, which verbena.rpc alone has, calls ask for a number of bytes.
+    """
     if name in ("asyncio", "uvloop"):
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.create_connection(_Asks, "127.0.0.1", port)
@@ -185,7 +200,7 @@ async def caller_of(name: str, port: int, options: Any) -> AsyncIterator[Call]:
             yield invoke
     else:
         async with rpc.connect(f"127.0.0.1:{port}", Measured, **options) as client:
-            yield client.head
+            yield client.answer if is_answer else client.head
 
 
 # ---- the process of a server ---------------------------------------------------------------------
@@ -220,7 +235,7 @@ def main(words: list[str]) -> None:
     if name.startswith("verbena"):
         work.close()
         spin = 0.0 if "woken" in name else None
-        work = _until_stdin(_serve_rpc, spin, words[1] if len(words) > 1 else "auto")
+        work = _until_stdin(_serve_rpc, spin, *words[1:])
     if "uvloop" in name:
         uvloop: Any = importlib.import_module("uvloop")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -31,7 +31,7 @@ from .link import Link, LinkPlan
 from .methods import methods_of
 from .paths import ClientPaths
 from .poller import Poller
-from .strategies import Strategies, explain_strategy
+from .strategies import EXPLANATIONS, RequestWay, Strategies, explain_response, explain_strategy
 from .stubs import RemoteMethod
 from .unary import UnaryCall
 
@@ -296,19 +296,21 @@ class Client:
         other._paths = self._paths
         return other
 
-    def explain(self, nbytes: int) -> str:
+    def explain(self, nbytes: int, response: bool = False) -> str:
         """Say how a request with so many bytes of arguments travels, and why.
 
+        With ``response``: how a response with so many bytes travels, by the server's strategies.
         Raises TypeError and ValueError for what is no number of bytes.
         """
         check_whole("nbytes", nbytes, 0, (1 << 63) - 1)
         calls = self._calls
-        return explain_strategy(
-            calls.plan,
-            nbytes,
-            calls.ring.room if calls.ring else 0,
-            calls.datagrams.room if calls.datagrams else 0,
-        )
+        ring_room = calls.ring.room if calls.ring else 0
+        datagram_room = calls.datagrams.room if calls.datagrams else 0
+        if not response:
+            return explain_strategy(calls.plan, nbytes, ring_room, datagram_room)
+        if calls.datagrams and nbytes <= datagram_room:
+            return f"datagram, as the answer to one: {EXPLANATIONS[RequestWay.DATAGRAM]}"
+        return explain_response(calls.served, nbytes, self._link.room, calls.least_reply)
 
     @property
     def peer(self) -> str:
@@ -451,6 +453,7 @@ def _client(
         for number, entry in enumerate(welcome.methods)
     }
     calls = ClientCalls(link, welcome.calls, strategies, chosen.encode)
+    calls.served = Strategies(response=welcome.response, inline_most=welcome.inline_most)
     paths.use(calls, welcome)
 
     link.on_frame, link.on_lost = calls.on_frame, calls.lost

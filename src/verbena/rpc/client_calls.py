@@ -24,7 +24,7 @@ from .flows import FlowEnded, Inflow, Outflow
 from .frames import TOKEN, FrameFlags, FrameKind
 from .link import Link
 from .server_calls import CURRENT
-from .strategies import RequestWay, Strategies, request_way
+from .strategies import RequestWay, Strategies, request_way, wants_memory
 from .stubs import RemoteMethod
 from .waiter import CallWaiter
 
@@ -82,6 +82,8 @@ class ClientCalls:
         self.plan = plan
         self.loop = asyncio.get_running_loop()
         self.pending: dict[int, PendingCall] = {}
+        self.served = Strategies()  # the server's, for responses
+        self.least_reply = _LEAST_REPLY if plan.response == "write" else 0  # of each request
         self._encode = encode
         self._free = most
         self._next = 1
@@ -228,9 +230,9 @@ class ClientCalls:
             count = max(1, ceil(left * 1e6))
         before = b""
         expects = self._expects.get(method.number, 0)
-        if self.plan.response == "write":
-            expects = max(expects, _LEAST_REPLY)
-        if expects > link.room or self.plan.response == "write":
+        least = self.least_reply
+        if expects or least:
+            expects = max(expects, least)
             pending.reply = link.pool.get(expects)
             before = TOKEN.pack(pending.reply.addr, pending.reply.length, pending.reply.rkey, 0)
             flags |= _REPLY
@@ -387,7 +389,8 @@ class ClientCalls:
     def _learn(self, pending: PendingCall, count: int, payload: Any) -> None:
         """Remember how large the responses of a method are, to name memory for the next one."""
         size = payload.length if type(payload) is Fetch else max(count, len(payload))
-        if size > self.link.room and size > self._expects.get(pending.method.number, 0):
+        known = self._expects.get(pending.method.number, 0)
+        if size > known and wants_memory(self.served, size, self.link.room):
             self._expects[pending.method.number] = 1 << (size - 1).bit_length()
 
     def _finish(self, pending: PendingCall, value: Any) -> None:

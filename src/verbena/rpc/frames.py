@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum, IntFlag
+from typing import Annotated
 
 import msgspec
 
@@ -92,3 +93,6 @@ class LinkWelcome(msgspec.Struct, array_like=True, frozen=True):
     datagram_qpn: int = 0
     datagram_room: int = 0
     name: str = ""
+    # The server's Strategies.
+    response: Annotated[str, msgspec.Meta(pattern="^(auto|inline|write|rendezvous)$")] = "auto"
+    inline_most: Annotated[int, msgspec.Meta(ge=0)] = 16 << 10

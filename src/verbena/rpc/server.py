@@ -293,6 +293,8 @@ class RpcServer:
             self._most,
             methods=[_entry(method) for method in table],
             name=type(self._target).__name__,
+            response=self.strategies.response,
+            inline_most=self.strategies.inline_most,
         )
         if hello.wants_ring:
             slots = min(RING_SLOTS, self._most)

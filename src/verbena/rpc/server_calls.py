@@ -90,6 +90,8 @@ class ServerCalls:
         self._methods = methods
         self._most = most
         self._plan = plan
+        # Up to here a response without memory that its request named needs no choice.
+        self._fast_room = -1 if plan.response == "rendezvous" else link.room
         self.running: dict[int, Execution] = {}
         self.is_closing = False
         self.served = 0
@@ -207,9 +209,9 @@ class ServerCalls:
                 # It ends the program, but not in the middle of the completions of other clients.
                 asyncio.get_running_loop().call_soon(_raise, error)
         else:
-            link = self.link
-            if answer is None and type(data) is bytes and len(data) <= link.room and not reply[1]:
-                link.send(_RESPONSE, 0, _OK, call, 0, data)
+            room = self._fast_room
+            if answer is None and type(data) is bytes and len(data) <= room and not reply[1]:
+                self.link.send(_RESPONSE, 0, _OK, call, 0, data)
             else:
                 self._respond(call, data, reply, answer)
 
@@ -334,7 +336,7 @@ class ServerCalls:
             return
         if answer is not None and answer(call, _OK, data):
             return
-        if type(data) is bytes and len(data) <= link.room and not reply[1]:
+        if type(data) is bytes and len(data) <= self._fast_room and not reply[1]:
             link.send(_RESPONSE, 0, _OK, call, 0, data)
             return
         try:
@@ -347,10 +349,8 @@ class ServerCalls:
         except (TypeError, ValueError) as error:
             self.fail(call, CallStatus.FAILED, _said(error), None)
             return
-        way = response_way(self._plan, size, reply[1])
-        if size <= link.room and self._plan.response in ("auto", "inline"):
-            link.send_parts(_RESPONSE, 0, _OK, call, 0, data)
-        elif way is ResponseWay.WRITE:
+        way = response_way(self._plan, size, reply[1], link.room)
+        if way is ResponseWay.WRITE:
             link.send_written(_OK, call, data, reply)
         elif way is ResponseWay.INLINE:
             link.send_parts(_RESPONSE, 0, _OK, call, 0, data)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How requests and responses travel: the strategies, and which one a size gets.
 
-Clients and servers ask ``request_way`` and ``response_way``; ``explain_strategy`` says why. The
-defaults follow from ``verbena bench rpc``.
+Clients and servers ask ``request_way`` and ``response_way``; ``explain_strategy`` and
+``explain_response`` say why. The defaults follow from ``verbena bench rpc``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ __all__ = [
     "RequestWay",
     "ResponseWay",
     "Strategies",
+    "explain_response",
     "explain_strategy",
     "request_way",
     "response_way",
+    "wants_memory",
 ]
 
 
@@ -91,14 +93,28 @@ def request_way(plan: Strategies, size: int, ring_room: int, datagram_room: int)
     return RequestWay.INLINE if size <= plan.inline_most else RequestWay.RENDEZVOUS
 
 
-def response_way(plan: Strategies, size: int, reply_room: int) -> ResponseWay:
-    """Return how a response of ``size`` bytes travels; ``reply_room`` is what the request named."""
-    if plan.response in ("inline", "rendezvous") and size:
+def response_way(plan: Strategies, size: int, reply_room: int, room: int = 0) -> ResponseWay:
+    """Return how a response of ``size`` bytes travels.
+
+    ``reply_room`` is what the request named; ``room`` is what one SEND carries.
+    """
+    if not size:
+        return ResponseWay.INLINE
+    if plan.response in ("inline", "rendezvous"):
         return ResponseWay(plan.response)
-    if 0 < size <= reply_room:
+    if plan.response == "auto" and size <= max(plan.inline_most, room):
+        return ResponseWay.INLINE
+    if size <= reply_room:
         return ResponseWay.WRITE
-    small = (plan.response == "auto" and size <= plan.inline_most) or not size
-    return ResponseWay.INLINE if small else ResponseWay.RENDEZVOUS
+    return ResponseWay.INLINE if size <= room else ResponseWay.RENDEZVOUS
+
+
+def wants_memory(plan: Strategies, size: int, room: int) -> bool:
+    """Return whether a request names memory for a response that will have so many bytes.
+
+    ``plan`` is the server's, and ``room`` what one SEND carries.
+    """
+    return size > room and response_way(plan, size, size, room) is ResponseWay.WRITE
 
 
 def explain_strategy(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> str:
@@ -109,6 +125,36 @@ def explain_strategy(plan: Strategies, size: int, ring_room: int, datagram_room:
     elif plan.request != "auto":
         why = f"since {plan.request!r} cannot carry {size} bytes here"
     elif way is RequestWay.INLINE:
+        why = f"since it has at most inline_most={plan.inline_most} bytes"
+    else:
+        why = f"since it has more than inline_most={plan.inline_most} bytes"
+    return f"{way}, {why}: {EXPLANATIONS[way]}"
+
+
+def explain_response(plan: Strategies, size: int, room: int, reply_room: int) -> str:
+    """Say how a response of a size travels, and why; ``plan`` is the server's.
+
+    ``room`` is what one SEND carries, and ``reply_room`` what each request names. Those of a method
+    that has returned as many bytes name memory for them if ``wants_memory`` says so.
+    """
+    first = response_way(plan, size, reply_room, room)
+    said = _said_of_response(plan, first, size, room)
+    if first is ResponseWay.WRITE or not wants_memory(plan, size, room):
+        return said
+    later = _said_of_response(plan, ResponseWay.WRITE, size, room)
+    return f"{said}; later ones of the method: {later}"
+
+
+def _said_of_response(plan: Strategies, way: ResponseWay, size: int, room: int) -> str:
+    if plan.response == way:
+        why = "as the server chose it"
+    elif way is ResponseWay.WRITE:
+        why = "since the request names memory for it"
+    elif size <= room:
+        why = f"since one SEND carries {room} bytes"
+    elif plan.response == "write":
+        why = "since the request names no memory for as much"
+    elif way is ResponseWay.INLINE:
         why = f"since it has at most inline_most={plan.inline_most} bytes"
     else:
         why = f"since it has more than inline_most={plan.inline_most} bytes"
