@@ -283,14 +283,20 @@ class Responder:
             if isinstance(result, Refused):
                 self._hca.note(qp, packet.opcode, result)
                 self._nak(qp, packet, Reply.ACCESS)
-            elif isinstance(result, Absent):
+            elif isinstance(result, Absent) and not _has_left(qp, packet, result):
+                qp.absent = packet.psn, result.pages
                 self._hca.page_in(result, lambda: None)
                 arrival = next((a for a in qp.arrivals if a.packet is packet), None)
                 if arrival is not None:
                     self._not_ready(qp, arrival, qp.rnr_ps)
             else:
-                pieces = _cut(result, self._hca.mtu) or [[]]
-                qp.answers.append(Answer(packet, pieces))
+                # If a page that was there has left, as with fewer frames than pages, each piece
+                # is looked up when those before it are sent.
+                is_paged = isinstance(result, Absent)
+                whole = [(packet.address, packet.length)] if isinstance(result, Absent) else result
+                pieces = _cut(whole, self._hca.mtu) or [[]]
+                qp.absent = None
+                qp.answers.append(Answer(packet, pieces, is_paged=is_paged))
                 self._send_answers(qp)
                 done()
 
@@ -395,14 +401,16 @@ class Responder:
         ahead = 0
         for answer in qp.answers:
             ahead += self._unsent(answer)
-            while answer.asked < len(answer.pieces) and ahead < AHEAD:
+            while answer.asked < len(answer.pieces) and ahead < AHEAD and answer.may_ask:
                 ahead += sum(size for _, size in answer.pieces[answer.asked])
                 self._fetch_piece(qp, answer, answer.asked)
                 answer.asked += 1
-            if ahead >= AHEAD:
+            if ahead >= AHEAD or answer.is_paged:
                 break
         while qp.answers and self._send_answer(qp, qp.answers[0]):
             qp.answers.popleft()
+        if qp.answers and qp.answers[0].is_paged and qp.answers[0].may_ask:
+            self._send_answers(qp)
 
     def _unsent(self, answer: Answer) -> int:
         """Bytes that were asked of memory for an answer and have not been sent."""
@@ -416,6 +424,9 @@ class Responder:
             self._send_answers(qp)
 
         def failed(address: int) -> None:
+            refuse(Refused("there is no memory", address), Reply.OPERATION)
+
+        def refuse(refused: Refused, reply: Reply) -> None:
             """The answers before this packet are sent, and then it is refused."""
             if answer not in qp.answers:
                 return
@@ -425,9 +436,26 @@ class Responder:
             answer.pieces = answer.pieces[:number]
             if answer.sent < number:
                 qp.answers.append(answer)
-            self._missing(qp, last, address)
+            if qp.state is QpState.RTS:
+                self._hca.note(qp, last.opcode, refused)
+                self._nak(qp, last, reply)
 
-        if answer.pieces[number]:
+        def look_up() -> None:
+            [(address, size)] = answer.pieces[number]
+            key = answer.packet.rkey
+            self._hca.tables.translate(key, address, size, HcaAccess.REMOTE_READ, found)
+
+        def found(result: Found) -> None:
+            if isinstance(result, list):
+                self._hca.gather(result, arrived, failed)
+            elif isinstance(result, Absent):
+                self._hca.page_in(result, lambda: look_up() if answer in qp.answers else None)
+            else:
+                refuse(result, Reply.ACCESS)
+
+        if answer.is_paged:
+            look_up()
+        elif answer.pieces[number]:
             self._hca.gather(answer.pieces[number], arrived, failed)
         else:
             answer.data[number] = b""
@@ -503,6 +531,13 @@ class Responder:
 
         place = qp.receive_address + index % qp.receives * RECEIVE_BYTES
         self._hca.transfers.read(place, RECEIVE_BYTES, fetched, lambda: None)
+
+
+def _has_left(qp: Qp, packet: Packet, absent: Absent) -> bool:
+    """Whether a page that was there when the READ came last is absent now."""
+    if qp.absent is None or qp.absent[0] != packet.psn:
+        return False
+    return not set(absent.pages) <= set(qp.absent[1])
 
 
 def _cut(parts: list[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
