@@ -96,6 +96,14 @@ def test_keys_go_on_back_and_to_a_number() -> None:
     assert sum("no such step" in each for each in said) == 1
 
 
+def test_a_walk_to_the_last_step_that_is_shown_names_the_option() -> None:
+    words = iter(["3", "4", "n", "0", "q"])
+    said: list[str] = []
+    walk(Steps(LESSONS["disk-dma"], 3), lambda _: next(words), said.append)
+    assert sum("--most allows another number" in each for each in said) == 2
+    assert sum("no such step" in each for each in said) == 1
+
+
 def all_of(terminal: int) -> bytes:
     """What a terminal was told, whose other end is closed: reading it ends in EIO."""
     read = b""

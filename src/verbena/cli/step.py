@@ -106,6 +106,7 @@ class Steps:
         self.timeline = (scene.computer.machines or scene.computer).timeline()
         self._frames = frames_of(scene)
         self._most = most
+        self._is_cut: bool | None = None
 
     def get(self, number: int) -> Frame | None:
         """The step with that number, from 1; None behind the last."""
@@ -123,7 +124,9 @@ class Steps:
     @property
     def is_cut(self) -> bool:
         """Whether the program goes on behind the last step that may be shown."""
-        return len(self._made) == self._most and next(self._frames, None) is not None
+        if self._is_cut is None and len(self._made) == self._most:
+            self._is_cut = next(self._frames, None) is not None
+        return bool(self._is_cut)
 
 
 def shown(number: int, frame: Frame) -> str:
@@ -149,10 +152,13 @@ def walk(steps: Steps, ask: Callable[[str], str], say: Callable[[str], None]) ->
             wanted = int(word) if word.isdecimal() else at + (-1 if word == "p" else 1)
             try:
                 found = steps.get(wanted)
+                is_cut = found is None and wanted > at and steps.is_cut
             except ProcessorError as error:
                 say(f"the program ends here: {error}")
                 continue
-            if found is None:
+            if found is None and is_cut:
+                say("there are more steps, but no more are shown: --most allows another number")
+            elif found is None:
                 say("there is no such step: it is before the first, or behind the last")
             else:
                 at = wanted
