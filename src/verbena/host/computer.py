@@ -283,8 +283,13 @@ class Computer:
         found = self.find(address)
         if found is None or not isinstance(found.device, Device):
             raise HostError(f"no device answers a store at {address:#x}")
-        if not 0 < len(data) <= 64 or address + len(data) > found.end:
-            raise HostError(f"a store of {len(data)} bytes at {address:#x} is none: 1 to 64 bytes")
+        if not 0 < len(data) <= 64:
+            raise HostError(f"a store has 1 to 64 bytes, not {len(data)} at {address:#x}")
+        if address + len(data) > found.end:
+            raise HostError(
+                f"a store of {len(data)} bytes at {address:#x} goes beyond the end of "
+                f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit"
+            )
         value = int.from_bytes(data, "little")
         self._accesses.store(found.device, found.base, address - found.base, len(data), value)
 
