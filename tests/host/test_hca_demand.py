@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from verbena.host.hca import HcaStatus, Node, Region, connected
-from verbena.host.hca.pages import DemandPages
+from verbena.host.hca.pages import DemandPages, NoFrame
 
 PAGE = 4096
 BASE, FRAMES, VIRTUAL = 0x100000, 0x600000, 0x10_0000_0000
@@ -83,3 +83,44 @@ def test_a_read_whose_region_goes_while_its_pages_come_is_refused() -> None:
     paged.there.deregister()
     assert paged.finish() == [HcaStatus.REM_ACCESS_ERR]
     assert "its region is deregistered" in paged.right.hca.refusals[0].why
+
+
+@pytest.mark.parametrize("us", [6, 8, 12])
+def test_a_read_looks_again_for_a_page_that_leaves_while_its_bytes_are_sent(us: int) -> None:
+    """Its frame has the bytes of another page then, which are not the peer's to see."""
+    paged = Paged(64, 64, is_remote=True)
+    paged.there.deregister()
+    paged.there = paged.right.driver.register(
+        VIRTUAL, paged.size, pages=paged.pages, on_demand=True
+    )
+    expected, _ = paged.contents()
+    paged.left.qp.read(paged.local, paged.there)
+    paged.left.run(paged.left.computer.now + us * MS // 1000)
+    paged.pages.evict(VIRTUAL + 63 * PAGE)
+    paged.pages.write(VIRTUAL + 100 * PAGE, b"x" * PAGE)
+    assert paged.finish() == [HcaStatus.SUCCESS]
+    assert paged.contents() == (expected, expected)
+
+
+def test_a_read_goes_on_when_most_of_its_pages_leave_while_its_bytes_are_sent() -> None:
+    """It had all frames, and has two from then on: more pages are asked for ahead than those."""
+    paged = Paged(64, 64, is_remote=True)
+    paged.there.deregister()
+    paged.there = paged.right.driver.register(
+        VIRTUAL, paged.size, pages=paged.pages, on_demand=True
+    )
+    expected, _ = paged.contents()
+    paged.left.qp.read(paged.local, paged.there)
+    paged.left.run(paged.left.computer.now + 8 * MS // 1000)
+    page = 64
+    while page < 64 + 62:
+        try:
+            paged.pages.write(VIRTUAL + page * PAGE, b"x" * PAGE)
+        except NoFrame:  # the adapter reads the others now
+            paged.left.run(paged.left.computer.now + MS // 1000)
+            continue
+        paged.pages.pin(VIRTUAL + page * PAGE)
+        page += 1
+    assert paged.left.cq.poll() == []
+    assert paged.finish() == [HcaStatus.SUCCESS]
+    assert paged.other.computer.read(BASE, paged.size) == expected

@@ -116,6 +116,9 @@ class Answer:
     data: dict[int, bytes] = field(default_factory=dict)
     is_ready: bool = True
     is_paged: bool = False  # pieces have addresses of the region, and are looked up one by one
+    changes: int = 0  # of translations when its pieces were found
+    # Pieces whose pages have left, and that are looked up when those before them are sent.
+    waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     @property
     def may_ask(self) -> bool:

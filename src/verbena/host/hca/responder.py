@@ -296,7 +296,9 @@ class Responder:
                 whole = [(packet.address, packet.length)] if isinstance(result, Absent) else result
                 pieces = _cut(whole, self._hca.mtu) or [[]]
                 qp.absent = None
-                qp.answers.append(Answer(packet, pieces, is_paged=is_paged))
+                qp.answers.append(
+                    Answer(packet, pieces, is_paged=is_paged, changes=self._hca.tables.changes)
+                )
                 self._send_answers(qp)
                 done()
 
@@ -409,7 +411,10 @@ class Responder:
                 break
         while qp.answers and self._send_answer(qp, qp.answers[0]):
             qp.answers.popleft()
-        if qp.answers and qp.answers[0].is_paged and qp.answers[0].may_ask:
+        first = qp.answers[0] if qp.answers else None
+        if first is not None and first.sent in first.waiting:
+            first.waiting.pop(first.sent)()
+        elif first is not None and first.is_paged and first.may_ask:
             self._send_answers(qp)
 
     def _unsent(self, answer: Answer) -> int:
@@ -441,24 +446,29 @@ class Responder:
                 self._nak(qp, last, reply)
 
         def look_up() -> None:
-            [(address, size)] = answer.pieces[number]
-            key = answer.packet.rkey
-            self._hca.tables.translate(key, address, size, HcaAccess.REMOTE_READ, found)
+            packet, offset = answer.packet, number * self._hca.mtu
+            size = min(self._hca.mtu, packet.length - offset)
+            self._hca.tables.translate(
+                packet.rkey, packet.address + offset, size, HcaAccess.REMOTE_READ, found
+            )
 
         def found(result: Found) -> None:
             if isinstance(result, list):
                 self._hca.gather(result, arrived, failed)
+            elif isinstance(result, Absent) and number > answer.sent:
+                answer.is_paged = True
+                answer.waiting[number] = look_up
             elif isinstance(result, Absent):
                 self._hca.page_in(result, lambda: look_up() if answer in qp.answers else None)
             else:
                 refuse(result, Reply.ACCESS)
 
-        if answer.is_paged:
-            look_up()
-        elif answer.pieces[number]:
-            self._hca.gather(answer.pieces[number], arrived, failed)
-        else:
+        if not answer.pieces[number]:
             answer.data[number] = b""
+        elif answer.is_paged or answer.changes != self._hca.tables.changes:
+            look_up()  # a page may have left since its place was found
+        else:
+            self._hca.gather(answer.pieces[number], arrived, failed)
 
     def _send_answer(self, qp: Qp, answer: Answer) -> bool:
         """Sends what there is of the first answer; True: it is all sent."""
