@@ -209,6 +209,15 @@ def test_a_table_that_ends_before_its_entry_is_named() -> None:
     assert "is behind its end, or its frame cannot be written below 0x8000" in fault_of(text)
 
 
+def test_a_table_that_no_page_maps_is_named() -> None:
+    """Paging is on, and its tables map nothing."""
+    enter = "mov rsp, 0x8000\n lidt [table]\n mov eax, 0x4000\n mov cr3, rax\n"
+    text = fault_of(enter + "mov rax, 0x80000001\n mov cr0, rax\n nop\n" + VALID)
+    assert "(#PF)" in text
+    assert "entry 14 of the table of handlers at" in text
+    assert "cannot be read: no page is mapped there" in text
+
+
 @pytest.mark.parametrize("line", ["hlt", "cli", "in al, dx", "mov rax, cr3", "lidt [table]"])
 def test_an_instruction_of_ring_0_says_so_in_ring_3(line: str) -> None:
     frame = "".join(f" push {each}\n" for each in (0x23, 0x7000, 2, 0x1B))

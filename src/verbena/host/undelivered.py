@@ -34,6 +34,9 @@ def why_undelivered(
             f"{missing}it would run in ring 0, whose stack is not set: WRMSR its address to MSR "
             "0x175"
         )
+    unread = _why_no_word(state, find, table + 16 * vector)
+    if unread is not None:
+        return f"entry {vector} of the table of handlers at {table:#x} cannot be read: {unread}"
     if not _is_gate(state, table + 16 * vector):
         return (
             f"{missing}entry {vector} of the table at {table:#x} is not present, or behind its end"
