@@ -92,6 +92,14 @@ def test_a_host_without_a_cable_is_refused() -> None:
         run_systems(*pair(1, 2, cable=False))
 
 
+def test_a_system_alone_whose_adapter_has_no_cable_is_refused() -> None:
+    system = System(adapter=True, name="left")
+    with pytest.raises(HostError, match=r"the adapter of left has no cable.*Cable\("):
+        run_systems(system)
+    with pytest.raises(HostError, match="has no cable"):
+        system.run(EXIT)
+
+
 def test_hosts_with_numbers_and_a_cable_run() -> None:
     left, right = pair(1, 2, cable=True)
     process = left.start(EXIT)

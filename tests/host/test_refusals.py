@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from verbena.host import (
     Computer,
     Device,
     Disk,
+    Display,
     HostError,
     Keyboard,
     Machines,
@@ -21,6 +23,7 @@ from verbena.host import (
     Program,
     Ram,
 )
+from verbena.host.comparison import Setup
 from verbena.host.iommu import Iommu
 from verbena.host.lessons import frames_of, lesson_of_file
 from verbena.host.receive_path import Work, receive_by_interrupts, receive_by_polling
@@ -34,6 +37,13 @@ def computer_with(device: Device, text: str = LOAD, *, in_machines: bool = False
     computer.map(Ram(0x10000), 0)
     computer.map(device, 0x100000)
     computer.load(Program.assemble(text, 0x1000))
+    return computer
+
+
+def with_memory() -> Any:
+    """A computer whose calls the type checker leaves alone."""
+    computer = Computer()
+    computer.map(Ram(0x10000), 0)
     return computer
 
 
@@ -194,6 +204,19 @@ def test_a_register_takes_its_64_bits(name: str, value: object, text: str) -> No
         (lambda: Disk(b"", block=0), "at least one byte, not 0"),
         (lambda: Keyboard().press("aé"), "no key 'é' of 'aé'"),
         (lambda: Computer().at(-1, nothing), "from 0 ps on, and not -1"),
+        (
+            lambda: Computer().at(10**30, nothing),
+            r"behind the end of time, 2\^63 ps, which are 106",
+        ),
+        (lambda: Pcie(round_trip_ns=1e16), "a round trip is 0 to 1000000 ns, .* not 1e\\+16 ns"),
+        (lambda: Pcie(tags=0), "at least one tag, not 0"),
+        (lambda: Setup(disk_us=1e30), "a latency is 0 to 1000000 us, .*: disk_us is 1e"),
+        (lambda: Program(b"\xf4", origin=-5), "origin is an address, .* not -0x5"),
+        (lambda: Display().line(25), "there is no row 25: there are 0 to 24"),
+        (lambda: Display().line(-1), "there is no row -1"),
+        (lambda: with_memory().read(1000.0, 4), "address is 1000.0 and size is 4: an address is a"),
+        (lambda: with_memory().read(1000, 4.0), "address is 1000 and size is 4.0: .* a whole num"),
+        (lambda: with_memory().write(1000.0, b"a"), "address is 1000.0 and data is b'a': an addr"),
         (lambda: Computer().map(Ram(8), 0, pcie=Pcie()), "pcie, pci and iommu are for devices"),
         (lambda: Pcie().write_bytes(-1), "0 bytes or more, not -1"),
         (lambda: Pcie().read_bytes(-1), "0 bytes or more, not -1"),
@@ -210,6 +233,22 @@ def test_a_register_takes_its_64_bits(name: str, value: object, text: str) -> No
 def test_what_cannot_be_is_refused(call: Callable[[], object], text: str) -> None:
     with pytest.raises(HostError, match=text):
         call()
+
+
+def test_a_store_of_too_much_is_not_called_one_beyond_the_end() -> None:
+    computer = computer_with(Answers(0))
+    with pytest.raises(HostError, match=r"a store has 1 to 64 bytes, not 65 at 0x100000"):
+        computer.store(0x100000, bytes(65))
+    with pytest.raises(HostError, match=r"of Answers at .*, 0x100010: no more than 1 fit"):
+        computer.store(0x10000F, b"ab")
+
+
+def test_a_seventeenth_range_of_memory_is_refused() -> None:
+    computer = Computer()
+    for place in range(16):
+        computer.map(Ram(4096), place << 16)
+    with pytest.raises(HostError, match="there are 16 ranges of memory already: let one Ram"):
+        computer.map(Ram(4096), 16 << 16)
 
 
 def test_an_equ_may_use_one_that_comes_later() -> None:
@@ -251,6 +290,11 @@ def test_a_fault_says_what_was_wrong(text: str, says: str) -> None:
 def test_a_step_that_waits_for_nothing_says_so() -> None:
     frames = list(frames_of(lesson_of_file("ends.asm", "sti\nhlt").build()))
     assert frames[-1].says.endswith("until an interrupt, and nothing is left that could raise one.")
+
+
+def test_a_step_that_no_interrupt_ends_says_so() -> None:
+    frames = list(frames_of(lesson_of_file("ends.asm", "cli\nhlt").build()))
+    assert frames[-1].says == "The core halts for good: interrupts are off, so that none wakes it."
 
 
 def test_an_assembly_error_has_its_line() -> None:

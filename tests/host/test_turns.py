@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from verbena.host import Computer, Device, HostError, Program, Ram
+from verbena.host import Computer, Device, HostError, Machines, Program, Ram
 
 TIMES = 3000
 
@@ -201,3 +201,66 @@ def test_a_fault_names_the_instruction_of_its_core() -> None:
 def test_turns_that_cannot_be_are_refused(turn_cycles: int, seed: int) -> None:
     with pytest.raises(HostError, match=f"turn_cycles is {turn_cycles} and seed is {seed}"):
         Computer(turn_cycles=turn_cycles, seed=seed)
+
+
+LOOP = "mov ecx, {}\nagain: dec ecx\n jnz again\n hlt"
+
+
+def two_loops(first: int, second: int) -> Computer:
+    """A computer whose two cores count down from these numbers, at 3 GHz."""
+    computer = Computer(cores=2)
+    computer.map(Ram(1 << 16), 0)
+    for core, times in enumerate((first, second)):
+        computer.load(Program.assemble(LOOP.format(times), 0x1000 * (core + 1)), core=core)
+    return computer
+
+
+@pytest.mark.parametrize("loops", [(1000, 30_000), (30_000, 1000)])
+def test_a_run_ends_at_the_time_of_the_latest_core(loops: tuple[int, int]) -> None:
+    """The core that halts first is idle until then, and a later event is in no core's past."""
+    computer = two_loops(*loops)
+    computer.run()
+    elapsed = (2 * 30_000 + 2) * 1000 // 3
+    assert [computer.time_of(core) for core in computer.cores] == [elapsed, elapsed]
+    assert computer.now == elapsed
+    assert computer.counters.idle_ps == 2 * 29_000 * 1000 // 3
+    seen: list[int] = []
+    computer.at(computer.now + 1000, lambda: seen.append(computer.now))
+    computer.run()
+    assert seen == [elapsed + 1000]
+
+
+@pytest.mark.parametrize("loops", [(1000, 3000), (3000, 1000)])
+def test_time_does_not_go_back_between_runs(loops: tuple[int, int]) -> None:
+    computer = two_loops(*loops)
+    times = []
+    for until in (100_000, 1_000_000, 1_500_000, 10**10):
+        computer.run(until=until)
+        times.append(computer.now)
+    assert times == sorted(times)
+    assert times[-1] == 6002 * 1000 // 3
+
+
+def test_machines_let_the_core_that_halts_first_be_idle() -> None:
+    machines = Machines()
+    computer = machines.computer("left", cores=2)
+    computer.map(Ram(1 << 16), 0)
+    for core, times in enumerate((1000, 3000)):
+        computer.load(Program.assemble(LOOP.format(times), 0x1000 * (core + 1)), core=core)
+    machines.run()
+    assert computer.now == machines.now == 6002 * 1000 // 3
+    assert computer.counters.idle_ps == 2 * 2000 * 1000 // 3
+
+
+def test_a_step_has_the_time_of_its_core() -> None:
+    """The other core has come further: neither the step nor what a device sees is at its time."""
+    computer = two_loops(1000, 3000)
+    ipi = Ipi()
+    computer.map(ipi, 0x100000)
+    computer.run()
+    computer.load(Program.assemble("mov qword ptr [0x100000], 1\n hlt", 0x4000), core=0)
+    computer.cores[1].charge("work", 30_000)
+    before = computer.time_of(computer.cores[0])
+    step = next(computer.steps())
+    assert computer.now > before + 9_000_000
+    assert step.at == before == ipi.times[0]

@@ -175,6 +175,63 @@ def test_an_interrupt_without_a_handler_is_called_one() -> None:
     assert caught.value.vector == 60
 
 
+VALID = """
+done: hlt
+    align 16
+idt: times 51 dq (done & 0xffff) | (8 << 16) | (0x8e << 40) | ((done >> 16) << 48), 0
+table: dw 51 * 16 - 1
+    dq idt
+"""
+
+
+@pytest.mark.parametrize(("stack", "top"), [("nop", 1 << 64), ("mov rsp, 0x50000f", 0x500000)])
+@pytest.mark.parametrize(("cause", "event"), [
+    ("ud2", "ud2: invalid opcode"), ("int 50", "int 50: software interrupt 50"),
+    ("sti\n hlt\n nop", "nop: interrupt 50 came here"),
+])  # fmt: skip
+def test_a_stack_without_memory_is_named(cause: str, event: str, stack: str, top: int) -> None:
+    """There is a handler, but the frame cannot be pushed."""
+    computer = loaded(f"{stack}\n lidt [table]\n {cause}\n" + VALID)
+    keyboard = Keyboard(2, vector=50)
+    computer.map(keyboard, 0x20000)
+    computer.at(10**6, lambda: keyboard.interrupt(50))
+    with pytest.raises(ProcessorError) as caught:
+        computer.run()
+    text = str(caught.value)
+    assert event in text
+    assert f"pushing the frame to {top - 8:#x} failed: no memory is there: set rsp to" in text
+    assert "handler" not in text
+
+
+def test_a_table_that_ends_before_its_entry_is_named() -> None:
+    """What would be the entry is present, behind the end of the table."""
+    text = "mov rsp, 0x8000\n lidt [table]\n int 50\n" + VALID.replace("51 * 16 - 1", "50 * 16")
+    assert "is behind its end, or its frame cannot be written below 0x8000" in fault_of(text)
+
+
+def test_a_table_that_no_page_maps_is_named() -> None:
+    """Paging is on, and its tables map nothing."""
+    enter = "mov rsp, 0x8000\n lidt [table]\n mov eax, 0x4000\n mov cr3, rax\n"
+    text = fault_of(enter + "mov rax, 0x80000001\n mov cr0, rax\n nop\n" + VALID)
+    assert "(#PF)" in text
+    assert "entry 14 of the table of handlers at" in text
+    assert "cannot be read: no page is mapped there" in text
+
+
+@pytest.mark.parametrize("line", ["hlt", "cli", "in al, dx", "mov rax, cr3", "lidt [table]"])
+def test_an_instruction_of_ring_0_says_so_in_ring_3(line: str) -> None:
+    frame = "".join(f" push {each}\n" for each in (0x23, 0x7000, 2, 0x1B))
+    text = f"mov rsp, 0x8000\n{frame} lea rax, [user]\n push rax\n iretq\nuser: {line}"
+    assert "(#GP): only ring 0 may run this instruction" in fault_of(text + VALID)
+
+
+def test_int_to_an_entry_of_ring_0_says_so_in_ring_3() -> None:
+    frame = "".join(f" push {each}\n" for each in (0x23, 0x7000, 2, 0x1B))
+    enter = f"mov rsp, 0x8000\n lidt [table]\n{frame} lea rax, [user]\n push rax\n iretq\n"
+    text = fault_of(enter + "user: int 40" + VALID)
+    assert "(#GP): entry 40 of the table of handlers is not for int in ring 3" in text
+
+
 def test_an_interrupt_by_the_program_is_a_software_interrupt() -> None:
     assert "software interrupt 70, and no handler is set" in fault_of("int 70\n hlt")
 

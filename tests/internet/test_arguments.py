@@ -46,6 +46,9 @@ def test_an_argument_without_sense_is_named(one: Parameter) -> None:
     [
         (lambda net: net.run(-1), "time goes on: -1 s are below 0"),
         (lambda net: net.run(float("inf")), "seconds is inf, and not a finite number"),
+        (lambda net: net.run(1e30), r"time ends at 2\^63 ps, 9223372 s: 1e\+30 s more"),
+        (lambda net: net.run_until(lambda: False, 1e30), r"time ends at 2\^63 ps"),
+        (lambda net: net.converge(1.0, 1e30), r"time ends at 2\^63 ps"),
         (lambda net: net.ping("a", "b", count=0), "0 echoes of 56 bytes: at least one"),
         (lambda net: net.ping("a", "b", size=-1), "1 echoes of -1 bytes"),
         (lambda net: net.traceroute("a", "b", 256), "max_ttl is 256"),

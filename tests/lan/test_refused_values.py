@@ -74,3 +74,12 @@ def test_times_that_could_open_a_loop_are_refused(times: tuple[float, float, flo
     """IEEE 802.1D-1998, 8.10.2. Another root's times are used as they come."""
     with pytest.raises(LanError, match=r"max_age is 20\.0 s"):
         SpanningTree(bytes(8), lambda port, message: None, TreeTimes(*times))
+
+
+def test_a_run_beyond_the_end_of_time_is_refused() -> None:
+    lan = Lan()
+    with pytest.raises(LanError, match=r"time ends at 2\^63 ps, 9223372 s: 1e\+30 s more are too"):
+        lan.run(1e30)
+    lan.run(9e6)
+    with pytest.raises(LanError, match=r"time ends at 2\^63 ps"):
+        lan.run(9e6)

@@ -102,11 +102,11 @@ def parser() -> argparse.ArgumentParser:
     )
     machine.add_argument(
         "--round-trip-ns", type=float, default=known.pcie.round_trip_ns,
-        help="of a load over PCIe; default: %(default)s",
+        help="of a load over PCIe, 0 to 1e6; default: %(default)s",
     )  # fmt: skip
     machine.add_argument(
         "--disk-us", type=float, default=known.disk_us,
-        help="until the medium has the data; default: %(default)s",
+        help="until the medium has the data, 0 to 1e6; default: %(default)s",
     )  # fmt: skip
     return made
 

@@ -167,11 +167,12 @@ def walk(steps: Steps, ask: Callable[[str], str], say: Callable[[str], None]) ->
             wanted = int(word) if word.isdecimal() else at + (-1 if word == "p" else 1)
             try:
                 found = steps.get(wanted)
+                cut = steps.cut if found is None and wanted > at else ""
             except ProcessorError as error:
                 say(f"the program ends here: {error}")
                 continue
             if found is None:
-                ends = f" that may be shown: {steps.cut}" if steps.cut else ""
+                ends = f" that may be shown: {cut}" if cut else ""
                 say(f"there is no such step: it is before the first, or behind the last{ends}")
             else:
                 at = wanted

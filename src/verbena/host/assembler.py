@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from verbena._arguments import checked_class
 from verbena.host.encoding import immediate
-from verbena.host.errors import AssemblyError, HostTypeError
+from verbena.host.errors import AssemblyError, HostError, HostTypeError
 from verbena.host.instructions import PREFIXES, TRANSLATORS, Place
 from verbena.host.operands import Expression, Operand, expression, operand
 
@@ -36,6 +36,10 @@ class Program:
     origin: int = 0
     labels: dict[str, int] = field(default_factory=dict)
     lines: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.origin < 1 << 64:
+            raise HostError(f"origin is an address, 0 to 2^64 - 1, and not {self.origin:#x}")
 
     @classmethod
     def assemble(cls, text: str, origin: int = 0) -> Program:

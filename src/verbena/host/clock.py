@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from verbena._arguments import checked_class, is_whole
 from verbena.host.errors import HostError, HostTypeError
@@ -87,14 +87,18 @@ class Agenda:
         return self._events[0][0] if self._events else NEVER
 
     def add(self, at: int, call: Callable[[], None]) -> Event:
-        """Runs ``call`` at a time that is not past."""
-        if not is_whole(at) or at < self.now or not callable(call):
+        """Runs ``call`` at a time that is not past, below 2^63 ps."""
+        if not is_whole(at) or not self.now <= at < NEVER or not callable(call):
             raise self._refusal(at, call)
         event = Event(call, self.cause, self._depth + 1 if self.runs and at == self.now else 0)
         heapq.heappush(self._events, (at, next(self._order), event))
         return event
 
     def _refusal(self, at: object, call: object) -> HostError:
+        if is_whole(at) and callable(call) and cast(int, at) >= NEVER:
+            return HostError(
+                f"an event at {at} ps is behind the end of time, 2^63 ps, which are 106 days"
+            )
         if is_whole(at) and callable(call):
             return HostError(f"an event at {at} ps is in the past: it is {self.now} ps")
         return HostTypeError(

@@ -85,6 +85,7 @@ def checked_limits(instructions: int, until: int) -> tuple[int, int]:
         "heed_interrupt",
         "hold_core",
         "idle_until",
+        "idle_until_latest",
         "interrupt_from",
         "read",
         "run_cores",
@@ -285,8 +286,13 @@ class Computer:
         found = self.find(address)
         if found is None or not isinstance(found.device, Device):
             raise HostError(f"no device answers a store at {address:#x}")
-        if not 0 < len(data) <= 64 or address + len(data) > found.end:
-            raise HostError(f"a store of {len(data)} bytes at {address:#x} is none: 1 to 64 bytes")
+        if not 0 < len(data) <= 64:
+            raise HostError(f"a store has 1 to 64 bytes, not {len(data)} at {address:#x}")
+        if address + len(data) > found.end:
+            raise HostError(
+                f"a store of {len(data)} bytes at {address:#x} goes beyond the end of "
+                f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit"
+            )
         value = int.from_bytes(data, "little")
         self._accesses.store(found.device, found.base, address - found.base, len(data), value)
 
@@ -397,11 +403,15 @@ class Computer:
 
     @property
     def now(self) -> int:
-        """The time, in ps: of the event that runs, or of the core that runs."""
+        """The time, in ps: of the event that runs, or of the core that runs. Between runs it is
+        that of the latest core, so that nothing that is added then is in the past of a core."""
         if self._agenda.runs:
             return self._agenda.now
-        agenda, core = self._agenda.now, self._time_of(self._running.state.cycles)
-        return core if core > agenda else agenda
+        cycles = self._running.state.cycles
+        if not self._agenda.is_run and len(self.cores) > 1:
+            cycles = max(core.state.cycles for core in self.cores)
+        agenda, time = self._agenda.now, self._time_of(cycles)
+        return time if time > agenda else agenda
 
     def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
         """Runs until all cores have halted and no event is left, a breakpoint, a fault, the time
@@ -427,6 +437,7 @@ class Computer:
             time = self._time_of(core.state.cycles)
             if core.sleeps or time >= horizon:
                 if self._agenda.next_at == NEVER and core.sleeps:
+                    self.idle_until_latest()
                     return halted(self.cores)
                 # Nothing is between the events up to the time of a lone core that is awake: in one
                 # go they cost 1.3 us less each (AMD EPYC, Python 3.11).
@@ -465,6 +476,10 @@ class Computer:
                     self.counters.idle_ps += self._time_of(idle)
                     core.show("idle", core.state.cycles, core.state.cycles + idle)
                     core.state.cycles += idle
+
+    def idle_until_latest(self) -> None:
+        """Lets halted cores be idle up to the latest core, at the end of a run."""
+        self.idle_until(max(map(self.time_of, self.cores)))
 
     def time_at(self, cycle: int) -> int:
         """The time of a cycle of the cores' clock, in ps."""
@@ -534,12 +549,13 @@ class Computer:
             seen: list[Transaction] = []
             self.observers.append(seen.append)
             self._running = one
-            vector = one.take_interrupt()
-            start, address, before = self.now, one.rip, one.registers.all()
-            text = one.text(address)
             try:
-                if one.run(1, (1 << 64) - 1) is Stop.MARK:
-                    one.run(1, (1 << 64) - 1)  # a run up to a time has ended at a breakpoint
+                with self._agenda.run_by(self.name):
+                    vector = one.take_interrupt()
+                    start, address, before = self.now, one.rip, one.registers.all()
+                    text = one.text(address)
+                    if one.run(1, (1 << 64) - 1) is Stop.MARK:
+                        one.run(1, (1 << 64) - 1)  # a run up to a time has ended at a breakpoint
             finally:
                 self.observers.remove(seen.append)
             after = one.registers.all()

@@ -34,7 +34,9 @@ class Display(Device):
         self.cells[offset : offset + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
     def line(self, number: int) -> str:
-        """A row; cells that are not printable ASCII are spaces."""
+        """A row, from 0; cells that are not printable ASCII are spaces. HostError for none."""
+        if not 0 <= number < self.rows:
+            raise HostError(f"there is no row {number}: there are 0 to {self.rows - 1}")
         row = self.cells[number * self.columns : (number + 1) * self.columns]
         return "".join(chr(one) if 32 <= one < 127 else " " for one in row).rstrip()
 

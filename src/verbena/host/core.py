@@ -18,6 +18,7 @@ from verbena.host.caches import Caches, check_range
 from verbena.host.costs import Ledger
 from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
+from verbena.host.undelivered import why_undelivered
 
 if TYPE_CHECKING:
     from verbena.host.computer_records import Range
@@ -400,13 +401,17 @@ class Core:
             detail = f": {model_specific(self.registers)}"
         elif vector == _PROTECTION and self.text(at).startswith(_RETURNS):
             detail = ": the CS of its frame, at RSP + 8, is null or of a ring that it may not enter"
+        elif vector == _PROTECTION and error and self.registers.ring == 3:
+            detail = f": entry {error >> 3} of the table of handlers is not for int in ring 3"
+        elif vector == _PROTECTION and not address and self.registers.ring == 3:
+            detail = ": only ring 0 may run this instruction"
         elif vector == _PROTECTION and not is_canonical(address):
             detail = f": {address:#x} {NOT_CANONICAL}"
         elif vector == _PROTECTION and address:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
+        why = why_undelivered(self.state, self._find, vector, has_error=error is not None)
         return ProcessorError(
-            f"{where}: {self._event(vector)}{detail}, and no handler is set (see LIDT): "
-            f"{self._handlers(vector)}{self._ran_past_end(at)}",
+            f"{where}: {self._event(vector)}{detail}, and {why}{self._ran_past_end(at)}",
             at,
             vector,
             self,
@@ -421,16 +426,6 @@ class Core:
             return EXCEPTIONS[vector]
         is_software = self.text(self.state.rip).split(" ")[0] in ("int", "cd")
         return f"software interrupt {vector}" if is_software else f"interrupt {vector} came here"
-
-    def _handlers(self, vector: int) -> str:
-        """What is wrong with the table of handlers."""
-        special = self.state.special()
-        table = special["idt"]
-        if not table:
-            return "no table of handlers was loaded"
-        if special["ring"] == 3 and not special["ring0_stack"]:
-            return "it would run in ring 0, whose stack is not set: WRMSR its address to MSR 0x175"
-        return f"entry {vector} of the table at {table:#x} is not present, or behind its end"
 
     def _ran_past_end(self, at: int) -> str:
         """Advice, if there are only zeros between the end of the program and an address."""

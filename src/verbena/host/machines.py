@@ -72,6 +72,8 @@ class Machines:
             awake = self._awake()
             if not awake or awake[0][0] >= horizon:
                 if self.clock.next_at == NEVER and not awake:
+                    for computer in self.computers:
+                        computer.idle_until_latest()
                     return halted(core for one in self.computers for core in one.cores)
                 self._pass_time(min(horizon, until))
                 if horizon > until:

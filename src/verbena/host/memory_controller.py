@@ -7,6 +7,7 @@ ranges overlap.
 
 from __future__ import annotations
 
+from verbena._arguments import is_whole
 from verbena.host._cpu import PhysicalMemory
 from verbena.host.computer_records import Range
 from verbena.host.devices import Device, Ram
@@ -57,7 +58,9 @@ class MemoryController:
     def add(self, new: Range) -> None:
         """A row more. Memory answers from now on; a device's window is its computer's work."""
         if isinstance(new.device, Ram) and not self.memory.add_ram(new.base, new.device.bytes):
-            raise HostError("there are 16 ranges of memory already")
+            raise HostError(
+                "there are 16 ranges of memory already: let one Ram have what several would"
+            )
         self._ranges.append(new)
 
     def remove(self, base: int) -> Range:
@@ -71,6 +74,8 @@ class MemoryController:
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of memory, as a debugger reads them. Raises HostTypeError, AccessError."""
+        if not is_whole(address) or not is_whole(size):
+            raise _bad_range("read", address, size)
         try:
             data = self.memory.read(address, size)
         except (TypeError, OverflowError):
@@ -84,6 +89,8 @@ class MemoryController:
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory. Raises HostTypeError, AccessError."""
+        if not is_whole(address):
+            raise _bad_range("write", address, data)
         try:
             is_written = self.memory.write(address, data)
         except (TypeError, ValueError, OverflowError):

@@ -166,10 +166,7 @@ class PciBus:
         computer = self._computer
         if self._arbiter is None or computer is None:
             return
-        now = computer.now
-        if not computer.clock.is_run:  # several cores have come to different times
-            now = max(now, *map(computer.time_of, computer.cores))
-        self._arbiter.advance(now)
+        self._arbiter.advance(computer.now)
 
     def _finished(self, one: PciTransaction) -> None:
         flow = self.up if one.up else self.down

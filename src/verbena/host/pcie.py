@@ -45,6 +45,9 @@ COMPLETION_HEADER = 20
 MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
 
 
+MOST_ROUND_TRIP_NS = 10**6
+
+
 def _check_size(size: int) -> None:
     if size < 0:
         raise HostError(f"a transfer has 0 bytes or more, not {size}")
@@ -78,8 +81,13 @@ class Pcie:
             size = getattr(self, name)
             if size not in _LIMITS:
                 raise HostError(f"{name} is a power of two from 128 to 4096, not {size}")
-        if self.round_trip_ns < 0 or self.tags < 1:
-            raise HostError("a link has a round trip of at least 0 and at least one tag")
+        if not 0 <= self.round_trip_ns <= MOST_ROUND_TRIP_NS:
+            raise HostError(
+                f"a round trip is 0 to {MOST_ROUND_TRIP_NS} ns, a millisecond, not "
+                f"{self.round_trip_ns:g} ns"
+            )
+        if self.tags < 1:
+            raise HostError(f"a link has at least one tag, not {self.tags}")
         if not 50 <= self.completion_timeout_us <= 64e6:
             raise HostError(
                 f"a completion timeout is 50 us to 64 s, not {self.completion_timeout_us:g} us"

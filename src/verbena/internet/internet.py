@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from verbena._arguments import checked_class
-from verbena.host.clock import Agenda
+from verbena.host.clock import NEVER, Agenda
 from verbena.internet.errors import (
     AddressError,
     InternetError,
@@ -173,21 +173,30 @@ class Internet:
         return link
 
     def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Let virtual time pass. Raises InternetError below 0, or if time would reach 2^63 ps."""
         if seconds < 0:
             raise InternetError(f"time goes on: {seconds} s are below 0")
-        self.agenda.run_due(self.agenda.now + round(seconds * SECOND))
+        self.agenda.run_due(self._after(seconds))
+
+    def _after(self, seconds: float) -> int:
+        """The time so much later; InternetError if there is none."""
+        time = self.agenda.now + round(seconds * SECOND)
+        if time >= NEVER:
+            raise InternetError(
+                f"time ends at 2^63 ps, {NEVER // SECOND} s: {seconds:g} s more are too long"
+            )
+        return time
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Run until ``done`` says so, at most so long. Returns ``done()``."""
-        limit = self.agenda.now + round(seconds * SECOND)
-        return run_until(self.agenda, done, limit)
+        """Run until ``done`` says so, at most so long. Returns ``done()``. Raises InternetError
+        if time would reach 2^63 ps."""
+        return run_until(self.agenda, done, self._after(seconds))
 
     def converge(self, quiet_s: float = QUIET_S, limit_s: float = CONVERGENCE_LIMIT_S) -> float:
         """Run until no routing table has changed for ``quiet_s``; return the seconds from the call
         to the last change. Raises NotConvergedError when tables still change after ``limit_s``."""
         begin = self.agenda.now
-        quiet, limit = round(quiet_s * SECOND), begin + round(limit_s * SECOND)
+        quiet, limit = self._after(quiet_s) - begin, self._after(limit_s)
         while True:
             since = max(begin, self.changed_at)
             if self.agenda.now >= since + quiet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from verbena._arguments import checked_class
-from verbena.host.clock import Agenda
+from verbena.host.clock import NEVER, Agenda
 from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import is_group, mac_address, mac_text
 from verbena.lan.medium import Cable, Hub
@@ -41,10 +41,15 @@ class Lan:
         return self.agenda.now
 
     def run(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Lets so much time pass. LanError if it is below 0, or if time would reach 2^63 ps."""
         if seconds < 0:
             raise LanError(f"time goes on: {seconds} s are below 0")
-        self.agenda.run_due(self.agenda.now + round(seconds * PS_PER_S))
+        until = self.agenda.now + round(seconds * PS_PER_S)
+        if until >= NEVER:
+            raise LanError(
+                f"time ends at 2^63 ps, {NEVER // PS_PER_S} s: {seconds:g} s more are too long"
+            )
+        self.agenda.run_due(until)
 
     def cable(self, length_m: float, *, rate_mbps: float = 10, too_long: bool = False) -> Cable:
         """A coaxial cable. Raises LanError if it is too long for its rate."""

@@ -12,6 +12,7 @@ from verbena.host.errors import HostError, HostTypeError
 from verbena.host.pcie import Pcie
 
 MOST_BYTES = 64 << 20
+MOST_LATENCY_US = 10**6
 
 
 @checked_class(HostTypeError)
@@ -31,8 +32,10 @@ class Setup:
         if self.gbps <= 0:
             raise HostError(f"the network's rate is above 0 Gb/s, not {self.gbps:g}")
         for name, value in (("disk_us", self.disk_us), ("wire_us", self.wire_us)):
-            if value < 0:
-                raise HostError(f"a latency is not negative: {name} is {value:g}")
+            if not 0 <= value <= MOST_LATENCY_US:
+                raise HostError(
+                    f"a latency is 0 to {MOST_LATENCY_US} us, a second: {name} is {value:g}"
+                )
 
 
 def checked_size(size: int) -> int:

@@ -24,6 +24,8 @@ from verbena.host.hca.regions import Region, Registry
 from verbena.host.hca.tables import EVERYTHING, HcaAccess, TablePlaces
 from verbena.host.hca.vectors import CompletionVectors
 
+MOST_WAIT_US = 10**8
+
 
 @checked_class(HostTypeError)
 @dataclass(frozen=True)
@@ -303,6 +305,16 @@ class HcaDriver:
             raise HostError(f"there are {self._queue_pairs - 1} queue pairs already")
         if blocks < 4 or receives < 1 or depth < 1:
             raise HostError("a queue pair has at least 4 blocks, 1 receive and a depth of 1")
+        if not (0 <= retry <= 7 and 0 <= rnr_retry <= 7):
+            raise HostError(
+                f"retry and rnr_retry have 3 bits, 0 to 7 (IBA 9.7.5.1.3): not {retry} and "
+                f"{rnr_retry}"
+            )
+        if not (0 < timeout_us <= MOST_WAIT_US and 0 <= rnr_us <= MOST_WAIT_US):
+            raise HostError(
+                f"timeout_us is above 0, rnr_us at least 0, and both at most {MOST_WAIT_US}, a "
+                f"hundred seconds: not {timeout_us:g} and {rnr_us:g}"
+            )
         received = send_cq if receive_cq is None else receive_cq
         for queue in (send_cq, received):
             queue.check_driver(self)

@@ -76,12 +76,16 @@ class DemandPages:
     The frames are ``frames`` pages of a computer's memory from ``base`` on. Without a free frame
     the page that came first, and is neither pinned nor being read or written by DMA, is evicted.
     ``watchers`` hear of each that leaves.
+
+    A request of a region on demand may have more pages than there are frames: then they are brought
+    as its packets need them. A packet may lie in two pages, which takes two frames.
     """
 
     def __init__(self, computer: Computer, base: int, frames: int) -> None:
         if base % PAGE or frames < 1:
             raise HostError("frames begin at a multiple of 4096, and there is at least one")
         self._computer = computer
+        self.frames = frames
         self._free = [base + i * PAGE for i in reversed(range(frames))]
         self._resident: OrderedDict[int, _Resident] = OrderedDict()
         self._stored: dict[int, bytes] = {}

@@ -214,7 +214,9 @@ class QueuePair:
         ring: bool = True,
         id: int | None = None,
     ) -> None:
-        """Writes a request of any kind to the ring; its index is set here."""
+        """Writes a request of any kind to the ring; its index is set here. HostError for a field
+        that has more bits than its place, and for a full ring."""
+        _check_fields(request)
         send = self.context.ring
         if self.posted + request.blocks - self._oldest() > send.blocks:
             raise HostError(
@@ -270,6 +272,11 @@ class QueuePair:
             raise HostError(f"the ring of QP {self.number} has {qp.receives} receives, all in use")
         check_region(into, driver, "a local buffer")
         size = into.length - offset if length is None else length
+        if not (0 <= size <= MOST_MESSAGE and 0 <= into.address + offset < 1 << 64):
+            raise HostError(
+                f"a receive has 0 to {MOST_MESSAGE} bytes and an address of 0 to 2^64 - 1: not "
+                f"{size} bytes at offset {offset} of {into.address:#x}"
+            )
         request = ReceiveRequest(into.address + offset, size, into.key, self._received)
         driver.charge("verbs_post", driver.costs.post)
         place = qp.receive_address + self._received % qp.receives * 16
@@ -289,6 +296,21 @@ def check_region(region: Region, driver: HcaDriver, what: str) -> None:
             f"{what} is registered at {here}, and not at {there}{other}: each adapter has keys of "
             "its own"
         )
+
+
+_BITS = {"immediate": 32, "operand": 64, "swap": 64, "local_address": 64, "remote_address": 64}
+
+
+def _check_fields(request: SendRequest) -> None:
+    """HostError for a number that does not fit into its place in memory."""
+    for name, bits in _BITS.items():
+        value = getattr(request, name)
+        if not 0 <= value < 1 << bits:
+            what = name.replace("_", " ")
+            raise HostError(
+                f"the {what} of a request has {bits} bits, 0 to {(1 << bits) - 1:#x}: {value:#x} "
+                f"does not fit; take it modulo 2^{bits} if that is meant"
+            )
 
 
 def _with(request: SendRequest, changes: dict[str, int]) -> SendRequest:

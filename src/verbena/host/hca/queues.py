@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -85,6 +86,8 @@ class Segment:
     place: int
     length: int
     data: bytes | None = None
+    was_absent: bool = False  # its pages were asked for once
+    waits: bool = False  # for the packets before it: its pages left before they were read
 
     @property
     def psn(self) -> int:
@@ -112,6 +115,15 @@ class Answer:
     sent: int = 0
     data: dict[int, bytes] = field(default_factory=dict)
     is_ready: bool = True
+    is_paged: bool = False  # pieces have addresses of the region, and are looked up one by one
+    changes: int = 0  # of translations when its pieces were found
+    # Pieces whose pages have left, and that are looked up when those before them are sent.
+    waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the data of a piece may be asked for while those before it are not sent."""
+        return not self.is_paged or self.asked == self.sent
 
 
 @dataclass
@@ -160,6 +172,9 @@ class Qp:
     segments: deque[Segment] = field(default_factory=deque)
     timer: Event | None = None
     waits: Event | None = None  # for the peer's receive request
+    # Responses that are not in memory, by PSN; a call if their pages left before they were written,
+    # and they wait for those before them.
+    landing: dict[int, Callable[[], None] | None] = field(default_factory=dict)
     retries: int = 0
     rnr_retries: int = 0
     is_running: bool = False
@@ -169,6 +184,7 @@ class Qp:
     early: Packet | None = None  # came before a missing one, for which nobody has asked yet
     turn: int = 0  # counts rewinds of the responder
     arrivals: deque[Arrival] = field(default_factory=deque)
+    absent: tuple[int, tuple[int, ...]] | None = None  # PSN and pages of a READ that has to wait
     is_busy: bool = False
     is_working: bool = False
     next_receive: int = 0

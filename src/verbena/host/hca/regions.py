@@ -62,6 +62,11 @@ class Region:
             self.registry.set_page(self, (page - first) // _PAGE, None)
 
 
+def _most_at_once(pages: PageSource) -> int | None:
+    """How many pages a fault brings at most: one more would take a frame of the others."""
+    return pages.frames if isinstance(pages, DemandPages) else None
+
+
 class Registry:
     """Of one adapter's driver."""
 
@@ -232,7 +237,7 @@ class Registry:
         first = region.address // _PAGE * _PAGE
         costs, spent = self.driver.costs, 0
         found = []
-        for page in absent.pages:
+        for page in absent.pages[: _most_at_once(region.pages)]:
             try:
                 _, is_major = region.pages.bring(page)
             except NoFrame as error:

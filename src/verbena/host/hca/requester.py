@@ -7,6 +7,7 @@ back to a PSN, from which everything is fetched and sent again (go-back-N, IBA 9
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena.host.hca.formats import CompletionEntry, HcaOpcode, HcaStatus, SendRequest
@@ -28,6 +29,18 @@ _FAILURES = {
     Reply.ACCESS: HcaStatus.REM_ACCESS_ERR,
     Reply.OPERATION: HcaStatus.REM_OP_ERR,
 }
+
+
+def _first_missing(qp: Qp) -> Segment | None:
+    """The first packet whose payload is not here."""
+    return next((one for one in qp.segments if one.data is None), None)
+
+
+def _begin_anew(qp: Qp, one: OutstandingRequest) -> None:
+    """All responses of a READ or an atomic are asked for once more."""
+    one.begin_anew()
+    for psn in [psn for psn in qp.landing if one.first_psn <= psn <= one.last_psn]:
+        del qp.landing[psn]
 
 
 class Requester:
@@ -107,6 +120,7 @@ class Requester:
             if qp.epoch == epoch:
                 segment.data = data
                 self.run(qp)
+                self._fetch_waiting(qp)
 
         def failed(address: int) -> None:
             if qp.epoch == epoch:
@@ -122,7 +136,7 @@ class Requester:
             if isinstance(result, list):
                 self._hca.gather(result, arrived, failed)
             elif isinstance(result, Absent):
-                self._hca.page_in(result, again)
+                self._bring(qp, segment, result, again)
             else:
                 self._refuse(qp, segment.owner, result)
 
@@ -133,6 +147,23 @@ class Requester:
             HcaAccess.LOCAL_READ,
             found,
         )
+
+    def _bring(self, qp: Qp, segment: Segment, absent: Absent, again: Callable[[], None]) -> None:
+        """Asks for the pages of a packet's payload. If they have left before they were read, for
+        those of later packets, it waits for the packets before it: with fewer frames than pages
+        there is progress page by page."""
+        if segment.was_absent and _first_missing(qp) is not segment:
+            segment.waits = True
+            return
+        segment.was_absent = True
+        self._hca.page_in(absent, again)
+
+    def _fetch_waiting(self, qp: Qp) -> None:
+        """Goes on with the packet that has waited for those before it."""
+        segment = _first_missing(qp)
+        if segment is not None and segment.waits:
+            segment.waits = False
+            self._fetch(qp, segment)
 
     def _send_next(self, qp: Qp) -> bool:
         """Sends the next packet if its payload is here."""
@@ -208,17 +239,24 @@ class Requester:
             return  # one before it was lost: the timer asks again
         owner.received += 1
         owner.landing += 1
+        qp.landing[packet.psn] = None
         self._acknowledge(qp, owner.first_psn - 1)
         self._restart_timer(qp)
         self._land(qp, owner, place * self._hca.mtu, packet.data)
 
     def _land(self, qp: Qp, owner: OutstandingRequest, offset: int, data: bytes) -> None:
         request, attempt = owner.request, owner.attempt
+        psn, was_absent = owner.first_psn + offset // self._hca.mtu, False
 
         def found(result: Found) -> None:
+            nonlocal was_absent
             if qp.state is not QpState.RTS or owner.attempt != attempt:
                 return
             if isinstance(result, Absent):
+                if was_absent and psn != min(qp.landing):
+                    qp.landing[psn] = again  # it waits for those before it, as in _bring
+                    return
+                was_absent = True
                 self._hca.page_in(result, again)
                 return
             if isinstance(result, Refused):
@@ -237,6 +275,8 @@ class Requester:
             if qp.state is not QpState.RTS or owner.attempt != attempt:
                 return
             owner.landing -= 1
+            del qp.landing[psn]
+            self._land_waiting(qp)
             if owner.landing == 0 and owner.received == owner.packets:
                 owner.is_done = True
                 qp.acked = max(qp.acked, owner.last_psn)
@@ -250,11 +290,25 @@ class Requester:
 
         def again() -> None:
             if qp.state is QpState.RTS and owner.attempt == attempt:
-                self._land(qp, owner, offset, data)
+                look_up()
 
-        self._hca.tables.translate(
-            request.lkey, request.local_address + offset, len(data), HcaAccess.LOCAL_WRITE, found
-        )
+        def look_up() -> None:
+            address = request.local_address + offset
+            self._hca.tables.translate(
+                request.lkey, address, len(data), HcaAccess.LOCAL_WRITE, found
+            )
+
+        look_up()
+
+    def _land_waiting(self, qp: Qp) -> None:
+        """Goes on with the response that has waited for those before it. Its request makes
+        progress: the peer has more time."""
+        first = min(qp.landing, default=None)
+        again = None if first is None else qp.landing[first]
+        if first is not None and again is not None:
+            qp.landing[first] = None
+            self._restart_timer(qp)
+            again()
 
     def _retire(self, qp: Qp) -> None:
         """Completes, in order, what is at an end."""
@@ -291,12 +345,12 @@ class Requester:
                 continue
             answered = one.request.opcode.is_answered
             if answered:
-                one.begin_anew()
+                _begin_anew(qp, one)
             if place == 0 or one.first_psn <= psn:
                 qp.cursor = (place, 0 if answered else max(psn - one.first_psn, 0))
             for later in list(qp.requests)[place + 1 :]:
                 if later.request.opcode.is_answered and not later.is_done:
-                    later.begin_anew()
+                    _begin_anew(qp, later)
             break
 
     def _again(self, qp: Qp, psn: int) -> None:
@@ -366,6 +420,7 @@ class Requester:
         """The queue pair has failed: nothing is sent any more, and all requests are flushed."""
         qp.epoch += 1
         qp.segments.clear()
+        qp.landing.clear()
         self._stop_timer(qp)
         if qp.waits is not None:
             qp.waits.cancel()

@@ -283,14 +283,22 @@ class Responder:
             if isinstance(result, Refused):
                 self._hca.note(qp, packet.opcode, result)
                 self._nak(qp, packet, Reply.ACCESS)
-            elif isinstance(result, Absent):
+            elif isinstance(result, Absent) and not _has_left(qp, packet, result):
+                qp.absent = packet.psn, result.pages
                 self._hca.page_in(result, lambda: None)
                 arrival = next((a for a in qp.arrivals if a.packet is packet), None)
                 if arrival is not None:
                     self._not_ready(qp, arrival, qp.rnr_ps)
             else:
-                pieces = _cut(result, self._hca.mtu) or [[]]
-                qp.answers.append(Answer(packet, pieces))
+                # If a page that was there has left, as with fewer frames than pages, each piece
+                # is looked up when those before it are sent.
+                is_paged = isinstance(result, Absent)
+                whole = [(packet.address, packet.length)] if isinstance(result, Absent) else result
+                pieces = _cut(whole, self._hca.mtu) or [[]]
+                qp.absent = None
+                qp.answers.append(
+                    Answer(packet, pieces, is_paged=is_paged, changes=self._hca.tables.changes)
+                )
                 self._send_answers(qp)
                 done()
 
@@ -395,14 +403,19 @@ class Responder:
         ahead = 0
         for answer in qp.answers:
             ahead += self._unsent(answer)
-            while answer.asked < len(answer.pieces) and ahead < AHEAD:
+            while answer.asked < len(answer.pieces) and ahead < AHEAD and answer.may_ask:
                 ahead += sum(size for _, size in answer.pieces[answer.asked])
                 self._fetch_piece(qp, answer, answer.asked)
                 answer.asked += 1
-            if ahead >= AHEAD:
+            if ahead >= AHEAD or answer.is_paged:
                 break
         while qp.answers and self._send_answer(qp, qp.answers[0]):
             qp.answers.popleft()
+        first = qp.answers[0] if qp.answers else None
+        if first is not None and first.sent in first.waiting:
+            first.waiting.pop(first.sent)()
+        elif first is not None and first.is_paged and first.may_ask:
+            self._send_answers(qp)
 
     def _unsent(self, answer: Answer) -> int:
         """Bytes that were asked of memory for an answer and have not been sent."""
@@ -416,6 +429,9 @@ class Responder:
             self._send_answers(qp)
 
         def failed(address: int) -> None:
+            refuse(Refused("there is no memory", address), Reply.OPERATION)
+
+        def refuse(refused: Refused, reply: Reply) -> None:
             """The answers before this packet are sent, and then it is refused."""
             if answer not in qp.answers:
                 return
@@ -425,12 +441,34 @@ class Responder:
             answer.pieces = answer.pieces[:number]
             if answer.sent < number:
                 qp.answers.append(answer)
-            self._missing(qp, last, address)
+            if qp.state is QpState.RTS:
+                self._hca.note(qp, last.opcode, refused)
+                self._nak(qp, last, reply)
 
-        if answer.pieces[number]:
-            self._hca.gather(answer.pieces[number], arrived, failed)
-        else:
+        def look_up() -> None:
+            packet, offset = answer.packet, number * self._hca.mtu
+            size = min(self._hca.mtu, packet.length - offset)
+            self._hca.tables.translate(
+                packet.rkey, packet.address + offset, size, HcaAccess.REMOTE_READ, found
+            )
+
+        def found(result: Found) -> None:
+            if isinstance(result, list):
+                self._hca.gather(result, arrived, failed)
+            elif isinstance(result, Absent) and number > answer.sent:
+                answer.is_paged = True
+                answer.waiting[number] = look_up
+            elif isinstance(result, Absent):
+                self._hca.page_in(result, lambda: look_up() if answer in qp.answers else None)
+            else:
+                refuse(result, Reply.ACCESS)
+
+        if not answer.pieces[number]:
             answer.data[number] = b""
+        elif answer.is_paged or answer.changes != self._hca.tables.changes:
+            look_up()  # a page may have left since its place was found
+        else:
+            self._hca.gather(answer.pieces[number], arrived, failed)
 
     def _send_answer(self, qp: Qp, answer: Answer) -> bool:
         """Sends what there is of the first answer; True: it is all sent."""
@@ -503,6 +541,13 @@ class Responder:
 
         place = qp.receive_address + index % qp.receives * RECEIVE_BYTES
         self._hca.transfers.read(place, RECEIVE_BYTES, fetched, lambda: None)
+
+
+def _has_left(qp: Qp, packet: Packet, absent: Absent) -> bool:
+    """Whether a page that was there when the READ came last is absent now."""
+    if qp.absent is None or qp.absent[0] != packet.psn:
+        return False
+    return not set(absent.pages) <= set(qp.absent[1])
 
 
 def _cut(parts: list[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:

@@ -157,6 +157,7 @@ class Tables:
         self, hca: Hca, places: TablePlaces, contexts: int, protections: int, translations: int
     ) -> None:
         self.places = places
+        self.changes = 0  # of translations: what was found before one may be wrong
         self.contexts = EntryCache(hca, places.contexts, CONTEXT_BYTES, contexts, lambda data: True)
         self.protections = EntryCache(
             hca, places.protections, PROTECTION_BYTES, protections, lambda data: True
@@ -176,6 +177,7 @@ class Tables:
 
     def forget_pages(self, first: int, count: int) -> None:
         """The driver has changed entries of the translation table."""
+        self.changes += 1
         for index in range(first, first + count):
             self.translations.drop(index)
 

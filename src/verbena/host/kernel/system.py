@@ -131,8 +131,7 @@ def run_systems(*systems: System, limit_us: float = 100_000.0) -> None:
         raise HostError("systems that run together have one clock: give them one Machines")
     if limit_us <= 0:
         raise HostError(f"a limit is above 0 us, not {limit_us}")
-    if len(systems) > 1:
-        _check_network(systems)
+    _check_network(systems)
     computer = systems[0].computer
     stop = computer.run(until=max(one.computer.now for one in systems) + round(limit_us * 1e6))
     for one in systems:

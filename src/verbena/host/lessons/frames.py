@@ -44,7 +44,8 @@ def frames_of(scene: Scene) -> Iterator[Frame]:
                 f"{step.address:#x}.",
             )
         core = scene.computer.cores[0]
-        yield _instruction(step, ends=core.waits and scene.computer.clock.next_at == NEVER)
+        ends = core.waits and scene.computer.clock.next_at == NEVER
+        yield _instruction(step, ends=ends, stops=core.state.halted and not core.waits)
         yield from _others(scene)
     yield from _others(scene)
 
@@ -68,8 +69,9 @@ def _failure(scene: Scene, tlp: Tlp) -> str:
     return ""
 
 
-def _instruction(step: Step, *, ends: bool) -> Frame:
-    """``ends``: the core waits for an interrupt, and no event is left."""
+def _instruction(step: Step, *, ends: bool, stops: bool) -> Frame:
+    """``ends``: the core waits for an interrupt, and no event is left. ``stops``: it has halted
+    with interrupts off."""
     text, _, comment = step.text.partition(";")
     says = [comment.strip()[:1].upper() + comment.strip()[1:] + "."] if comment.strip() else []
     changed = {name: value for name, value in step.changed.items() if name != "flags"}
@@ -82,7 +84,9 @@ def _instruction(step: Step, *, ends: bool) -> Frame:
         else:
             says.append(f"The {who} answers the load at {one.address:#x} with {one.value:#x}.")
     name = text.split()[0].lower() if text.split() else ""
-    if name == "hlt":
+    if name == "hlt" and stops:
+        says.append("The core halts for good: interrupts are off, so that none wakes it.")
+    elif name == "hlt":
         ending = ", and nothing is left that could raise one" if ends else ""
         says.append(f"The core is idle until an interrupt{ending}.")
     return Frame(step.at, text.strip(), " ".join(says) or "Only flags or memory change.")
