@@ -37,8 +37,8 @@ _STORED = {  # options without an effect here
 class InternetSocket:
     """What ``get_extra_info("socket")`` returns: addresses and options, and no I/O.
 
-    TCP_NODELAY has an effect; SO_REUSEADDR and SO_KEEPALIVE are taken; any other option raises
-    OSError (ENOPROTOOPT).
+    TCP_NODELAY has an effect, and is set from the beginning, as by asyncio; SO_REUSEADDR and
+    SO_KEEPALIVE are taken; any other option raises OSError (ENOPROTOOPT).
     """
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -48,7 +48,7 @@ class InternetSocket:
     ) -> None:
         self._connection = connection
         self._here, self._there = here, there
-        self._values: dict[tuple[int, int], int] = {}
+        self._values = {(socket.IPPROTO_TCP, socket.TCP_NODELAY): 1}
 
     def getsockname(self) -> tuple[str, int]:
         return self._here
@@ -105,6 +105,8 @@ class InternetStream(WriteLimits, asyncio.Transport):
         """Announce the connection to the protocol, in the calling program's context."""
         self._context = contextvars.copy_context()
         self._protocol = protocol
+        if self._connection.sender is not None:
+            self._connection.sender.no_delay = True
         protocol.connection_made(self)
         if self._connection.state is TcpState.CLOSED:  # since the program was woken
             reset = ConnectionResetError(errno.ECONNRESET, "the peer has reset it")

@@ -25,8 +25,9 @@ _STORED = {  # options without an effect here
 class ConnectionSocket:
     """The methods of ``socket.socket`` that programs call on a connected asyncio transport.
 
-    Options with an effect: TCP_NODELAY, TCP_QUICKACK, TCP_CONGESTION ("reno", "cubic", "dctcp") and
-    SO_SNDBUF. Any other raises OSError (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE.
+    Options with an effect: TCP_NODELAY (set from the beginning, as by asyncio), TCP_QUICKACK,
+    TCP_CONGESTION ("reno", "cubic", "dctcp") and SO_SNDBUF. Any other raises OSError
+    (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE.
     """
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -34,6 +35,8 @@ class ConnectionSocket:
     def __init__(self, connection: TcpConnection) -> None:
         self._connection = connection
         self._values: dict[tuple[int, int], int | bytes] = {}
+        connection.network.core.set_no_delay(connection.number, True)
+        self._values[socket.IPPROTO_TCP, socket.TCP_NODELAY] = 1  # as asyncio's own transports
 
     def getsockname(self) -> tuple[str, int]:
         return self._connection.here
