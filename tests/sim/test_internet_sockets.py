@@ -374,3 +374,26 @@ def test_a_protocol_whose_buffer_has_no_room_is_told() -> None:
 
     with pytest.raises(RuntimeError, match="an empty buffer"):
         give(Roomless(), b"bytes")
+
+
+def test_many_connections_at_once_do_not_lose_their_syns_in_step() -> None:
+    """The queue takes 100 packets, and all timers of 400 SYNs began in the same picosecond."""
+    net = Internet(seed=5)
+    for name in ("h0", "h1"):
+        net.host(name)
+    net.link("h0", "h1", delay_us=1000, queue=50, mbps=100)
+
+    async def client() -> list[float]:
+        clock = asyncio.get_running_loop().time
+
+        async def one() -> float:
+            _, writer = await asyncio.open_connection("h0", PORT)
+            connected = clock()
+            writer.close()
+            return connected
+
+        return await asyncio.gather(*(one() for _ in range(400)))
+
+    times = run(net, client)
+    assert sum(time < 0.5 for time in times) < 100  # most SYNs were lost at first
+    assert max(times) < 10

@@ -20,6 +20,8 @@ from .tcp_options import ConnectionSocket
 from .transport_parts import WriteLimits, check_bytes_like, give
 
 if TYPE_CHECKING:
+    from random import Random
+
     from .hosts import Host
     from .sockets import SocketNetwork
 
@@ -29,6 +31,7 @@ SYN, ACK, RST, SYN_ACK = 0x02, 0x10, 0x14, 0x12  # flags; a RST has an ACK
 NEWS_DATA, NEWS_ROOM, NEWS_FAILED, NEWS_STRAY = 1, 2, 4, 8  # enum vb_sim_news
 FIRST_TIMEOUT = 10**12  # ps: of a SYN (RFC 6298, 2.1)
 SYN_RETRIES = 6  # as Linux: 127 s
+JITTER_SHARE = 8  # of a SYN's timeout one part in so many is added at random
 READ_MOST = 256 << 10  # bytes of one data_received
 
 
@@ -47,9 +50,11 @@ class Handshake:
         self.accepted = False
         self.pair: tuple[TcpConnection, TcpConnection] | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._randoms: list[Random] = []  # of the two hosts
 
-    def begin(self, target: Host) -> None:
+    def begin(self, own: Host, target: Host) -> None:
         """Send the SYN, and again until there is an answer."""
+        self._randoms = [own.random, target.random]
         self._repeat(0, SYN, lambda: self._take_syn(target), 0)
 
     def send(self, end: int, flags: int, arrive: Any) -> None:
@@ -58,16 +63,27 @@ class Handshake:
         ports = self.ports if end == 0 else self.ports[::-1]
         self.network.send_control(hosts, *ports, flags, arrive)
 
-    def _repeat(self, end: int, flags: int, arrive: Any, tries: int) -> None:
+    def _repeat(
+        self, end: int, flags: int, arrive: Any, tries: int, began: int | None = None
+    ) -> None:
+        """Send a SYN or its answer, and again after 1, 3, 7 … s. These times have a jitter, so that
+        connections that have lost their SYN together do not meet again in each round."""
+        now = self.network.now
+        first = now if began is None else began
         self.send(end, flags, arrive)
 
         def again() -> None:
             if tries < SYN_RETRIES:
-                self._repeat(end, flags, arrive, tries + 1)
+                jitter = self._randoms[end].randrange((FIRST_TIMEOUT << tries) // JITTER_SHARE)
+                self._timers[end] = self.network.after(jitter, more)
             else:
                 self._time_out(end)
 
-        self._timers[end] = self.network.after(FIRST_TIMEOUT << tries, again)
+        def more() -> None:
+            self._repeat(end, flags, arrive, tries + 1, first)
+
+        due = first + (FIRST_TIMEOUT << tries + 1) - FIRST_TIMEOUT
+        self._timers[end] = self.network.after(due - now, again)
 
     def stop(self, end: int) -> None:
         """Stop the timer of an end."""
@@ -155,7 +171,7 @@ async def connect(
         raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {own.name} is in use")
     network.used_ports.add(key)
     made = Handshake(network, ends, (key[2], port))
-    made.begin(target)
+    made.begin(own, target)
     try:
         await made.established
     except BaseException:
