@@ -469,3 +469,42 @@ def test_frames_of_100_and_200_bytes_are_whole_in_any_split(pieces: list[int]) -
 
     sim.run({"h0": partial(read_frames, 2, times), "h1": client}, pair())
     assert len(times) == 2
+
+
+def test_many_datagrams_in_one_go_need_one_timer() -> None:
+    class Counting(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.count = 0
+
+        def datagram_received(self, data: bytes, source: Any) -> None:
+            self.count += 1
+
+    async def receiver() -> int:
+        made = Counting()
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: made, local_addr=("0.0.0.0", 9))
+        await asyncio.sleep(2)
+        return made.count
+
+    async def sender() -> int:
+        loop: Any = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=("h0", 9)
+        )
+        await asyncio.sleep(0.1)
+        timers = 0
+
+        def count(ps: int, call: Any, after: Any = loop.network.after) -> Any:
+            nonlocal timers
+            timers += 1
+            return after(ps, call)
+
+        loop.network.after = count
+        for _ in range(2000):
+            transport.sendto(bytes(1000))
+        await asyncio.sleep(1)
+        return timers
+
+    returned = sim.run({"h0": receiver, "h1": sender}, pair()).returned
+    assert returned["h0"] == 2000
+    assert returned["h1"] < 100

@@ -53,6 +53,7 @@ class DatagramSocket(asyncio.DatagramTransport):
         self._closing = False
         self._waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
         self._waits = 0  # bytes of them
+        self._flush_due = False  # a timer will call _flush_later: one, however many wait
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._paused = False
 
@@ -80,7 +81,8 @@ class DatagramSocket(asyncio.DatagramTransport):
         assert to is not None
         self._waiting.append((bytes(data), to))
         self._waits += len(data)
-        self._flush()
+        if not self._flush_due:
+            self._flush()
         if self._waits > self._high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
@@ -95,6 +97,7 @@ class DatagramSocket(asyncio.DatagramTransport):
         while self._waiting:
             if self._backlog() > BACKLOG:
                 rest = self.network.core.backlog(self.host.ports[0])
+                self._flush_due = True
                 self.network.after(rest // 2, self._flush_later)
                 return
             data, to = self._waiting.popleft()
@@ -102,6 +105,7 @@ class DatagramSocket(asyncio.DatagramTransport):
             self._send(data, to)
 
     def _flush_later(self) -> None:
+        self._flush_due = False
         self._flush()
         if self._paused and self._waits <= self._low:
             self._paused = False
