@@ -94,3 +94,104 @@ def test_nagle_is_off_until_the_program_turns_it_on(kind: str) -> None:
     found = simulated(kind, client, serve)
     assert found == [True, b"soon", True, b"late"]
     assert really(client, serve)[:3] == found[:3]  # the machine's own delay varies
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_at_the_loopback_is_for_its_own_host(kind: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(str(writer.get_extra_info("sockname")[0]).encode())
+        writer.close()
+
+    async def own() -> tuple[Any, bytes]:
+        server = await asyncio.start_server(answer, "127.0.0.1", PORT)
+        name = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+        found = await reader.read()
+        writer.close()
+        await asyncio.sleep(1)
+        server.close()
+        return name, found
+
+    async def other() -> None:
+        await asyncio.sleep(0.5)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("h0", PORT)
+
+    net, keywords = two_hosts(kind)
+    name, found = sim.run({"h0": own, "h1": other}, net, **keywords).returned["h0"]
+    assert name == ("127.0.0.1", PORT)
+    assert found == b"127.0.0.1"
+
+
+async def _ways_of_serving(host: str) -> list[Any]:
+    """What a server says while it does not serve yet, twice, and no longer."""
+    seen: list[Any] = []
+    server = await asyncio.start_server(_idle, host, 0, start_serving=False)
+    port = server.sockets[0].getsockname()[1]
+    seen.append(server.is_serving())
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(host, port)
+    await server.start_serving()
+    seen.append(server.is_serving())
+    _, writer = await asyncio.open_connection(host, port)
+    writer.close()
+    serving = asyncio.create_task(server.serve_forever())
+    await asyncio.sleep(0.01)
+    with pytest.raises(RuntimeError, match="already being awaited"):
+        await asyncio.wait_for(server.serve_forever(), 1)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    seen.append(server.is_serving())
+    with pytest.raises(RuntimeError, match="is closed"):
+        await asyncio.wait_for(server.serve_forever(), 1)
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_serves_when_it_is_told_and_once(kind: str) -> None:
+    assert alone(kind, _ways_of_serving) == [False, True, False]
+    assert asyncio.run(_ways_of_serving("127.0.0.1")) == [False, True, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ipv6_is_refused_and_not_taken_for_ipv4(kind: str) -> None:
+    async def program(host: str) -> None:
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6
+        calls = [
+            lambda: asyncio.start_server(_idle, "::", PORT),
+            lambda: asyncio.start_server(_idle, host, PORT, family=family),
+            lambda: asyncio.open_connection("::1", PORT),
+            lambda: asyncio.open_connection(host, PORT, family=family),
+            lambda: loop.getaddrinfo(host, PORT, family=family),
+        ]
+        if kind != "control":
+            endpoint = loop.create_datagram_endpoint
+            calls.append(lambda: endpoint(asyncio.DatagramProtocol, local_addr=("::", 9)))
+            calls.append(lambda: endpoint(asyncio.DatagramProtocol, family=family))
+        for call in calls:
+            with pytest.raises(OSError, match="have no IPv6: use IPv4 or names"):
+                await call()
+
+    alone(kind, program)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_the_name_of_the_own_host_is_a_local_address(kind: str) -> None:
+    async def program(host: str) -> None:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(_idle, host, PORT)
+        transport, _ = await loop.create_connection(
+            asyncio.Protocol, host, PORT, local_addr=(host, 0)
+        )
+        transport.close()
+        datagrams, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, local_addr=(host, 0)
+        )
+        datagrams.close()
+        server.close()
+        with pytest.raises(OSError, match="'h0' is not "):
+            await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("h0", 0))
+
+    alone(kind, program)

@@ -277,7 +277,7 @@ class FarNetwork(Network):
             self._streams[letter.peer].take(letter)
 
     def _accept(self, letter: Letter) -> None:
-        server = self._listening.get((self._host.number, letter.port))
+        server = self.listening(self._host, letter.port)
         if server is None:
             self.post(Kind.REFUSED, letter.source, peer=letter.own)
             return

@@ -181,10 +181,6 @@ class SocketNetwork(Network):
         """Return the host with a name or an address. Raises socket.gaierror."""
         return self._find(name)
 
-    def listening(self, host: Host, port: int) -> Server | None:
-        """Return the server of a host's port, or None."""
-        return self._listening.get((host.number, port))
-
     @property
     def now(self) -> int:
         """The world's time in ps."""
