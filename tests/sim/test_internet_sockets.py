@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -168,6 +169,8 @@ def test_a_reset_a_half_close_and_a_taken_port() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.read()  # to the end of what the client writes
         if request == b"reset":
+            own = writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
             return
         writer.write(request.upper())

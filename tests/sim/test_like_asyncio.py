@@ -195,3 +195,119 @@ def test_the_name_of_the_own_host_is_a_local_address(kind: str) -> None:
             await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("h0", 0))
 
     alone(kind, program)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_abort_is_the_end_of_the_stream_and_no_reset(kind: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(b"sent")
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+
+    async def client(host: str, port: int) -> bytes:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"x")
+        found = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return found
+
+    assert really(client, serve) == b"sent"
+    assert simulated(kind, client, serve) == b"sent"
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_abort_forgets_what_is_not_sent_and_ends(kind: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        total = bytes(30_000_000)
+        writer.write(total)
+        writer.write_eof()
+        writer.transport.abort()
+
+    async def client(host: str, port: int) -> tuple[bool, bytes]:
+        reader, writer = await asyncio.open_connection(host, port)
+        await asyncio.sleep(0.1)
+        found = await reader.read()
+        writer.close()
+        return len(found) < 30_000_000, found[:1]
+
+    assert really(client, serve)[0]
+    assert simulated(kind, client, serve) == (True, bytes(1))
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_writing_to_a_closed_peer_breaks_the_pipe(kind: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.close()
+
+    async def client(host: str, port: int) -> list[Any]:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"x")
+        seen: list[Any] = [await reader.read()]
+        try:
+            for _ in range(10):
+                writer.write(b"y" * 10)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except OSError as error:
+            seen.append((type(error), error.errno))
+        writer.close()
+        try:
+            await writer.wait_closed()
+        except OSError as error:
+            seen.append(type(error))
+        return seen
+
+    expected = [b"", (ConnectionResetError, None), BrokenPipeError]
+    assert really(client, serve) == expected
+    assert simulated(kind, client, serve) == expected
+
+
+class Failing(asyncio.Protocol):
+    """Raises in one of its calls, and notes how the connection ended."""
+
+    def __init__(self, where: str, seen: list[Any]) -> None:
+        self.where, self.seen = where, seen
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self.where == "connection_made":
+            raise ValueError
+
+    def data_received(self, data: bytes) -> None:
+        if self.where == "data_received":
+            raise ValueError
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.seen.append(type(exc))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_protocol_raises_goes_to_the_exception_handler(kind: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"data")
+        writer.write(await reader.read())
+        writer.close()
+
+    async def client(host: str, port: int) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        seen: list[Any] = []
+        loop.set_exception_handler(lambda _, found: seen.append(found["message"][:35]))
+        for where in ("connection_made", "data_received"):
+            transport, _ = await loop.create_connection(
+                lambda where=where: Failing(where, seen), host, port
+            )
+            await asyncio.sleep(0.1)
+            seen.append(transport.is_closing())
+            transport.close()
+            await asyncio.sleep(0.1)
+        loop.set_exception_handler(None)
+        return [str(one)[:26] for one in seen]
+
+    expected = [
+        "Exception in callback <bou", "False", "<class 'NoneType'>",
+        "Fatal error: protocol.data", "<class 'ValueError'>", "True",
+    ]  # fmt: skip
+    assert really(client, serve) in (expected, ["Exception in callback Fail", *expected[1:]])
+    assert simulated(kind, client, serve) == expected

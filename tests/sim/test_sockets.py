@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import struct
 from functools import partial
 from typing import Any
 
@@ -200,10 +201,15 @@ def test_a_reader_that_pauses_holds_the_writer_back() -> None:
     assert seen["drained"] > 5
 
 
-def test_abort_resets_the_peer_and_half_close_does_not() -> None:
+RESETS = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the end is a RST
+
+
+def test_no_linger_resets_the_peer_and_half_close_does_not() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readexactly(1)
         if first == b"a":
+            own = writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
             writer.transport.abort()
             return
         rest = await reader.read()

@@ -185,6 +185,15 @@ class TcpSender:
             if not self._soon.running:
                 self.send()
 
+    def drop_unsent(self) -> None:
+        """Forget the bytes that were never sent. A FIN that waited for them may leave now."""
+        kept = max(0, self.highest - self.una)
+        if kept < len(self._buffer):
+            del self._buffer[kept:]
+            if self._ended:
+                self._end = self.una + kept + 1
+                self.send()
+
     def stop(self) -> None:
         self._timer.stop()
         self._soon.stop()

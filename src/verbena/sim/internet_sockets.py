@@ -106,7 +106,7 @@ class InternetNetwork(Network):
             if server.is_serving():
                 server.accept_tcp(lambda factory: stream.start(factory()))
             else:
-                stream.abort()
+                connection.abort()
 
     def forget(self, server: Server) -> None:
         assert isinstance(server.host, InternetHost)

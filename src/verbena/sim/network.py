@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import NotSimulated
 from .hosts import Host, Hosts, host_here
+from .transport_parts import CallsProtocol, announce
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -284,7 +285,7 @@ class Listening:
         return self._address
 
 
-class Stream(asyncio.Transport):
+class Stream(CallsProtocol, asyncio.Transport):
     """One end of a connection. What is written arrives in order after the network's delay."""
 
     def __init__(
@@ -304,7 +305,7 @@ class Stream(asyncio.Transport):
 
     def start(self) -> None:
         """Announce the connection to the protocol; both ends exist now."""
-        self._protocol.connection_made(self)
+        announce(self._network.loop, self._protocol, self)
         self.resume_reading()
 
     # ---- out ----
@@ -343,12 +344,13 @@ class Stream(asyncio.Transport):
         self._deliver()
 
     def _deliver(self) -> None:
-        while self._due and not self._paused and not self._ended:
+        loop = self._network.loop
+        while self._due and not self._paused and not self._closing:
             self._due -= 1
             message = self._inbox.popleft()
             if message is not None:
-                self._protocol.data_received(message)
-            elif not self._protocol.eof_received():
+                self._give(loop, message)
+            elif not self._call(loop, "eof_received", self._protocol.eof_received):
                 self.close()
 
     def pause_reading(self) -> None:
@@ -367,17 +369,20 @@ class Stream(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
+        self._force_close(None)
+
+    def _force_close(self, error: BaseException | None) -> None:
         if self._closing:
             return
         self._closing = True
         if not self._wrote_eof:
             self._send(None)
-        self._network.loop.call_soon(self._end, None, context=self._context)
+        self._network.loop.call_soon(self._end, error, context=self._context)
 
     def abort(self) -> None:
         self.close()
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         if not self._ended:
             self._ended = True
             self._protocol.connection_lost(error)

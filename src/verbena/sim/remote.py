@@ -339,6 +339,6 @@ class FarStream(Stream):
             self._inbox.append(letter.text if letter.kind == Kind.DATA else None)
             self._context.run(self._arrived)
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         self._network.remove(self._own)
         super()._end(error)

@@ -9,6 +9,8 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
+from .transport_parts import LINGER, has_no_linger
+
 if TYPE_CHECKING:
     from .tcp_sockets import TcpConnection
 
@@ -19,6 +21,7 @@ CONGESTION = getattr(socket, "TCP_CONGESTION", 13)
 _STORED = {  # options without an effect here
     (socket.SOL_SOCKET, socket.SO_REUSEADDR),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    LINGER,  # close and abort ask has_no_linger
 }
 
 
@@ -27,7 +30,7 @@ class ConnectionSocket:
 
     Options with an effect: TCP_NODELAY (set from the beginning, as by asyncio), TCP_QUICKACK,
     TCP_CONGESTION ("reno", "cubic", "dctcp") and SO_SNDBUF. Any other raises OSError
-    (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE.
+    (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE; SO_LINGER of 0 s makes the end a RST.
     """
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -37,6 +40,11 @@ class ConnectionSocket:
         self._values: dict[tuple[int, int], int | bytes] = {}
         connection.network.core.set_no_delay(connection.number, True)
         self._values[socket.IPPROTO_TCP, socket.TCP_NODELAY] = 1  # as asyncio's own transports
+
+    @property
+    def has_no_linger(self) -> bool:
+        """Whether the program has set SO_LINGER to 0 s."""
+        return has_no_linger(self._values.get(LINGER, 0))
 
     def getsockname(self) -> tuple[str, int]:
         return self._connection.here

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .network import Factory, Server
 from .tcp_options import ConnectionSocket
-from .transport_parts import WriteLimits, check_bytes_like, give
+from .transport_parts import CallsProtocol, WriteLimits, announce, check_bytes_like
 
 if TYPE_CHECKING:
     from random import Random
@@ -118,7 +118,7 @@ class Handshake:
         if self.server.is_serving():
             self.server.accept_tcp(self.pair[1].start_accepted)
         else:
-            self.pair[1].abort()
+            self.pair[1].reset()
 
     def _take_abort(self) -> None:
         self.stop(1)
@@ -179,7 +179,7 @@ async def connect(
         made.stop(0)
         network.used_ports.discard(key)
         if made.pair is not None:
-            made.pair[0].abort()
+            made.pair[0].reset()
         raise
     made.over = True
     assert made.pair is not None
@@ -190,7 +190,7 @@ async def connect(
     return connection, protocol
 
 
-class TcpConnection(WriteLimits, asyncio.Transport):
+class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
     """One end of a TCP connection."""
 
     peer: TcpConnection
@@ -219,6 +219,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._got_eof = False
         self._wrote_eof = self._closing = self._ended = False
         self.gone = False  # the core has it no more
+        self._broken: OSError | None = None  # what the next write finds
 
     # ---- its beginning ----
 
@@ -226,7 +227,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         """Announce the connection to the protocol, in the calling program's context."""
         self._context = contextvars.copy_context()
         self._protocol = protocol
-        protocol.connection_made(self)
+        announce(self.network.loop, protocol, self)
         self._deliver()
 
     def start_accepted(self, factory: Factory) -> None:
@@ -239,6 +240,8 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
+        if data and self._broken is not None:
+            self._fail(self._broken)
         if not data or self._closing or self.gone:
             return
         self._waiting.append(bytes(data))
@@ -314,7 +317,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
                 data = self.peer._take(count)
                 self._read += count
                 if not self._closing:
-                    self._context.run(give, self._protocol, data)
+                    self._context.run(self._give, self.network.loop, data)
             elif end:
                 self._take_eof()
             else:
@@ -334,7 +337,10 @@ class TcpConnection(WriteLimits, asyncio.Transport):
 
     def _take_eof(self) -> None:
         self._got_eof = True
-        keep = self._closing or self._context.run(self._protocol.eof_received)
+        protocol, loop = self._protocol, self.network.loop
+        keep = self._closing or self._context.run(
+            self._call, loop, "eof_received", protocol.eof_received
+        )
         if not keep:
             self.close()
         self._leave_if_done()
@@ -371,7 +377,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
             self._end_soon(None)
             return
         core = self.network.core
-        if core.arrived(self.number)[0] > self._read:  # unread data: a RST (RFC 2525, 2.17)
+        if self._has_unread() or self.options.has_no_linger:
             self._reset_peer()
             return
         self._paused = False
@@ -383,7 +389,28 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if not self._waiting:  # else when all of it is in the send buffer
             self._end_soon(None)
 
+    def _has_unread(self) -> bool:
+        """Whether data has come that the program does not have: a RST (RFC 2525, 2.17)."""
+        return self.network.core.arrived(self.number)[0] > self._read
+
     def abort(self) -> None:
+        """Forget what is not in the send buffer, and close, as Linux does: a RST follows if data
+        was not read, or with SO_LINGER of 0 s."""
+        self._force_close(None)
+
+    def _force_close(self, error: BaseException | None) -> None:
+        dropped = bool(self._waiting)
+        self._waiting.clear()
+        self._waits = 0
+        self._end_soon(error)
+        if dropped and self._wrote_eof and not self.gone:
+            self._fill()
+        if self._closing and not self.gone and self.options.has_no_linger:
+            self._reset_peer()
+        self.close()
+
+    def reset(self) -> None:
+        """Forget the connection, and send a RST."""
         self._closing = True
         if self.gone:
             self._end_soon(None)
@@ -397,7 +424,15 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._handshake.send(self._end, RST, peer.take_reset)
 
     def take_reset(self) -> None:
-        """A RST has come."""
+        """A RST has come. After the peer's end it is the next write's error, as in Linux."""
+        if self._got_eof and not self._closing and not self._wrote_eof:
+            broken = BrokenPipeError(errno.EPIPE, "Broken pipe")
+            if self._waiting:
+                self._fail(broken)
+            else:
+                self._broken = broken
+                self._leave(None, silent=True)
+            return
         self._fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def _fail(self, error: Exception) -> None:
@@ -425,7 +460,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if not silent:
             self._end_soon(error)
 
-    def _end_soon(self, error: Exception | None) -> None:
+    def _end_soon(self, error: BaseException | None) -> None:
         if not self._ended and self._protocol is not None:
             self._ended = True
             self.network.loop.call_soon(

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the asyncio transports of simulated sockets share: the limits of their write buffer, and how
-a protocol is given bytes. ``tcp_sockets`` and ``internet_streams`` have it.
+"""What the asyncio transports of simulated sockets share: the limits of their write buffer, how a
+protocol is given bytes, and what its errors do. ``tcp_sockets``, ``internet_streams`` and
+``network`` have it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any
 
-__all__ = ["HIGH_WATER", "WriteLimits", "check_bytes_like", "give"]
+__all__ = [
+    "HIGH_WATER", "LINGER", "CallsProtocol", "WriteLimits", "announce", "check_bytes_like", "give",
+    "has_no_linger",
+]  # fmt: skip
+
+LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
 
 HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
 
@@ -30,6 +38,61 @@ class WriteLimits:
         if not high >= low >= 0:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
         self._high, self._low = high, low
+
+
+class CallsProtocol:
+    """Calls a protocol of a stream. What it raises ends the connection, as in asyncio."""
+
+    _protocol: Any
+
+    def _force_close(self, error: BaseException | None) -> None:
+        """Forget what was not sent, and end the connection; connection_lost gets the error."""
+        raise NotImplementedError
+
+    def _call(self, loop: asyncio.AbstractEventLoop, what: str, call: Any, *args: Any) -> Any:
+        """Return what a call of the protocol's method ``what`` returns, or None if it fails: the
+        loop's exception handler gets the error, unless it is an OSError."""
+        try:
+            return call(*args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if not isinstance(error, OSError):
+                loop.call_exception_handler(
+                    {
+                        "message": f"Fatal error: protocol.{what}() call failed.",
+                        "exception": error,
+                        "transport": self,
+                        "protocol": self._protocol,
+                    }
+                )
+            self._force_close(error)
+            return None
+
+    def _give(self, loop: asyncio.AbstractEventLoop, data: bytes) -> None:
+        buffered = isinstance(self._protocol, asyncio.BufferedProtocol)
+        what = "buffer_updated" if buffered else "data_received"
+        self._call(loop, what, give, self._protocol, data)
+
+
+def announce(loop: asyncio.AbstractEventLoop, protocol: Any, transport: Any) -> None:
+    """Call connection_made. What it raises is for the loop's exception handler, and the connection
+    lives on, as in asyncio."""
+    try:
+        protocol.connection_made(transport)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        message = f"Exception in callback {protocol.connection_made!r}"
+        loop.call_exception_handler({"message": message, "exception": error, "protocol": protocol})
+
+
+def has_no_linger(value: int | bytes) -> bool:
+    """Return whether a value of SO_LINGER says that the end of a connection is a RST."""
+    if not isinstance(value, bytes) or len(value) != 8:
+        return False
+    on, seconds = struct.unpack("ii", value)
+    return bool(on) and seconds == 0
 
 
 def check_bytes_like(data: object) -> None:
