@@ -400,3 +400,26 @@ def test_many_connections_at_once_do_not_lose_their_syns_in_step() -> None:
     times = run(net, client)
     assert sum(time < 0.5 for time in times) < 100  # most SYNs were lost at first
     assert max(times) < 10
+
+
+def test_what_a_run_leaves_open_does_not_stop_the_next_one() -> None:
+    net = Internet(seed=5)
+    for name in ("h0", "h1"):
+        net.host(name)
+    net.link("h0", "h1", delay_us=1000)
+
+    async def leave_open() -> bytes:
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("h1", 9))
+        await asyncio.start_server(echo, None, 8000)
+        reader, writer = await asyncio.open_connection("h0", PORT)
+        writer.write(b"x")
+        return await reader.read(1)
+
+    async def server() -> None:
+        await asyncio.start_server(echo, None, PORT)
+        await asyncio.sleep(1000)
+
+    for _ in range(3):
+        assert run(net, leave_open, server) == b"x"
+    net.run(100)

@@ -13,7 +13,9 @@ import errno
 import socket
 from contextlib import suppress
 from ipaddress import IPv4Address
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from verbena.internet import AddressError, Node, NoRouteError
 from verbena.internet.tcp_connection import TcpConnection
@@ -55,9 +57,23 @@ class InternetNetwork(Network):
         super().__init__(loop, hosts, delay)
         assert isinstance(hosts, InternetHosts)
         self._clock = hosts.clock
+        self._numbers = count(1)
+        self._open: WeakValueDictionary[int, Any] = WeakValueDictionary()  # what has close()
+
+    def keep(self, opened: Server | InternetStream | InternetDatagrams) -> None:
+        """Remember what is to be closed at the end of the programs."""
+        self._open[next(self._numbers)] = opened
+
+    def end(self) -> None:
+        """Close what programs left open, as the end of a process does. The internet goes on."""
+        for _, opened in sorted(self._open.items()):
+            opened.close()
 
     def soon(self, call: Any, *args: Any, context: Any = None) -> None:
-        """Have the loop call a program's function, and stop the time for it."""
+        """Have the loop call a program's function, and stop the time for it. Nothing happens after
+        the end of the programs."""
+        if self.loop.is_closed():
+            return
         self.loop.call_soon(call, *args, context=context)
         self._clock.wake()
 
@@ -95,6 +111,7 @@ class InternetNetwork(Network):
         except AddressError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from None
         server = Server(self, own, number, factory, bound_to(name))
+        self.keep(server)
         return server
 
     def _accept(self, server: Server, connection: TcpConnection, peer: tuple[str, int]) -> None:

@@ -115,6 +115,7 @@ class InternetStream(CallsProtocol, WriteLimits, asyncio.Transport):
         connection.on_end = self._take_end
         connection.on_close = self._take_close
         connection.on_progress = self._take_room
+        network.keep(self)
 
     def start(self, protocol: Any) -> None:
         """Announce the connection to the protocol, in the calling program's context."""
@@ -289,6 +290,7 @@ class InternetDatagrams(asyncio.DatagramTransport):
         self._peer = there
         self._context = contextvars.copy_context()
         self._closing = False
+        network.keep(self)
 
     def start(self) -> None:
         """Announce the endpoint to its protocol."""

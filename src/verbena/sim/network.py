@@ -87,6 +87,9 @@ class Network:
         self._listening[own.number, number] = server
         return server
 
+    def end(self) -> None:
+        """The programs have ended; what they left open has ended with them."""
+
     def forget(self, server: Server) -> None:
         self._listening.pop((server.host.number, server.port), None)
 
