@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -311,3 +312,66 @@ def test_what_a_protocol_raises_goes_to_the_exception_handler(kind: str) -> None
     ]  # fmt: skip
     assert really(client, serve) in (expected, ["Exception in callback Fail", *expected[1:]])
     assert simulated(kind, client, serve) == expected
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """Notes the errors of a datagram endpoint."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def error_received(self, exc: Exception) -> None:
+        self.seen.append(type(exc))
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_closed_udp_port_of_the_own_host_refuses(kind: str) -> None:
+    async def program(host: str) -> list[Any]:
+        seen: list[Any] = []
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: Datagrams(seen), remote_addr=(host, 9777)
+        )
+        for _ in range(2):
+            transport.sendto(b"1")
+            await asyncio.sleep(0.05)
+        transport.close()
+        return seen
+
+    expected = [ConnectionRefusedError] * 2
+    assert asyncio.run(program("127.0.0.1")) == expected
+    assert alone(kind, program) == expected
+
+
+async def _sockets_of(host: str, *, datagrams: bool) -> list[Any]:
+    """What the socket objects of a connection to the own host, and of datagrams, say."""
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(_idle, host, 0)
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection(host, port)
+    opened: list[Any] = [writer.transport]
+    if datagrams:
+        for options in ({"local_addr": (host, 0)}, {"remote_addr": (host, 9)}):
+            made, _ = await loop.create_datagram_endpoint(lambda: Datagrams([]), **options)
+            opened.append(made)
+    seen: list[Any] = []
+    for transport in opened:
+        own = transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        seen.append((own.family, own.type, bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR))))
+        seen.append(own.getsockname() == transport.get_extra_info("sockname"))
+        try:
+            seen.append(own.getpeername() == transport.get_extra_info("peername"))
+        except OSError as error:
+            seen.append(error.errno)
+        if own.type == socket.SOCK_STREAM:
+            seen.append(bool(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        transport.close()
+    server.close()
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_transport_has_a_socket(kind: str) -> None:
+    program = partial(_sockets_of, datagrams=kind != "control")
+    assert alone(kind, program) == asyncio.run(program("127.0.0.1"))

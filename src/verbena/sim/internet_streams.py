@@ -24,6 +24,7 @@ from verbena.internet.udp import MAX_UDP_PAYLOAD
 from .transport_parts import (
     LINGER,
     CallsProtocol,
+    PlainSocket,
     WriteLimits,
     announce,
     check_bytes_like,
@@ -283,7 +284,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
         self._socket.on_error = self._take_error
         here = (str(source or node.address), self._socket.port)
         there = None if peer is None else (str(peer[0]), peer[1])
-        super().__init__({"sockname": here, "peername": there, "socket": None})
+        options = PlainSocket(socket.SOCK_DGRAM, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": options})
         self._network = network
         self._protocol = protocol
         self._source = source

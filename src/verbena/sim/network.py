@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import NotSimulated
 from .hosts import Host, Hosts, host_here
-from .transport_parts import CallsProtocol, announce
+from .transport_parts import CallsProtocol, PlainSocket, announce
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -294,7 +294,8 @@ class Stream(CallsProtocol, asyncio.Transport):
     def __init__(
         self, network: Network, protocol: asyncio.BaseProtocol, here: Address, there: Address
     ) -> None:
-        super().__init__({"sockname": here, "peername": there, "socket": None})
+        options = PlainSocket(socket.SOCK_STREAM, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": options})
         self.peer: Stream | None = None
         self._network = network
         self._protocol: Any = protocol

@@ -7,16 +7,31 @@ protocol is given bytes, and what its errors do. ``tcp_sockets``, ``internet_str
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import struct
 from typing import Any
 
 __all__ = [
-    "HIGH_WATER", "LINGER", "CallsProtocol", "WriteLimits", "announce", "check_bytes_like", "give",
-    "has_no_linger",
+    "HIGH_WATER", "LINGER", "CallsProtocol", "PlainSocket", "WriteLimits", "announce",
+    "check_bytes_like", "give", "has_no_linger",
 ]  # fmt: skip
 
 LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
+_STREAM_OPTIONS = {
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,  # as asyncio sets it
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_QUICKACK", 12)): 0,
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_CONGESTION", 13)): 0,
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR): 0,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 0,
+    (socket.SOL_SOCKET, socket.SO_SNDBUF): 0,
+    LINGER: 0,
+}
+_DATAGRAM_OPTIONS = {
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR): 0,
+    (socket.SOL_SOCKET, socket.SO_SNDBUF): 0,
+    (socket.SOL_SOCKET, socket.SO_RCVBUF): 0,
+}
 
 HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
 
@@ -38,6 +53,46 @@ class WriteLimits:
         if not high >= low >= 0:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
         self._high, self._low = high, low
+
+
+class PlainSocket:
+    """What ``get_extra_info("socket")`` returns where no option has an effect: for datagrams, for a
+    host's connection to itself, and beside the fabric. Options that connections have elsewhere are
+    taken; any other raises OSError (ENOPROTOOPT)."""
+
+    family = socket.AF_INET
+
+    def __init__(
+        self, type_: socket.SocketKind, here: tuple[str, int], there: tuple[str, int] | None
+    ) -> None:
+        is_stream = type_ is socket.SOCK_STREAM
+        self.type = type_
+        self.proto = socket.IPPROTO_TCP if is_stream else socket.IPPROTO_UDP
+        self._here, self._there = here, there
+        self._values: dict[tuple[int, int], int | bytes] = {
+            **(_STREAM_OPTIONS if is_stream else _DATAGRAM_OPTIONS)
+        }
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._here
+
+    def getpeername(self) -> tuple[str, int]:
+        """Raises OSError (ENOTCONN) for datagrams without a peer."""
+        if self._there is None:
+            raise OSError(errno.ENOTCONN, "the endpoint is not connected")
+        return self._there
+
+    def fileno(self) -> int:
+        """Return -1: there is no descriptor."""
+        return -1
+
+    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
+        if (level, option) not in self._values:
+            raise OSError(errno.ENOPROTOOPT, f"option {option} of level {level} is not simulated")
+        self._values[level, option] = value
+
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
+        return self._values.get((level, option), 0)
 
 
 class CallsProtocol:

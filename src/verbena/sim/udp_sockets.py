@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import errno
+import socket
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
 from .network import port_number
-from .transport_parts import HIGH_WATER
+from .transport_parts import HIGH_WATER, PlainSocket
 
 if TYPE_CHECKING:
     from .hosts import Host
@@ -46,7 +47,8 @@ class DatagramSocket(asyncio.DatagramTransport):
         peer: tuple[str, int] | None,
     ) -> None:
         here = (host.address, port)
-        super().__init__({"sockname": here, "peername": peer, "socket": None})
+        options = PlainSocket(socket.SOCK_DGRAM, here, peer)
+        super().__init__({"sockname": here, "peername": peer, "socket": options})
         self.network, self.host, self.port, self.peer = network, host, port, peer
         self._protocol = protocol
         self._context = contextvars.copy_context()
@@ -116,7 +118,7 @@ class DatagramSocket(asyncio.DatagramTransport):
     def _send(self, data: bytes, to: tuple[str, int]) -> None:
         network, target = self.network, self.network.find_host(to[0])
         if target is self.host:
-            network.loop.call_later(network.delay, _arrive, network, target, to[1], data, self.here)
+            network.loop.call_later(network.delay, self._arrive_here, to[1], data)
             return
         ends = network.interfaces(self.host, target, to[0])
         source = network.address_of(ends[0]), self.port
@@ -128,6 +130,11 @@ class DatagramSocket(asyncio.DatagramTransport):
                 network.send_parcel(ends[::-1], [UNREACHABLE], icmp, 0, self._take_unreachable)
 
         network.send_parcel(ends, self._fragments(len(data)), head, self.port << 8 ^ to[1], arrive)
+
+    def _arrive_here(self, port: int, data: bytes) -> None:
+        """A datagram to the own host has come; without a socket there the error comes at once."""
+        if not _arrive(self.network, self.host, port, data, self.here):
+            self._take_unreachable()
 
     def _fragments(self, length: int) -> list[int]:
         """Return the bytes after the IP header of each packet: all but the last are a multiple of 8
