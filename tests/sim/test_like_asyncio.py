@@ -375,3 +375,26 @@ async def _sockets_of(host: str, *, datagrams: bool) -> list[Any]:
 def test_every_transport_has_a_socket(kind: str) -> None:
     program = partial(_sockets_of, datagrams=kind != "control")
     assert alone(kind, program) == asyncio.run(program("127.0.0.1"))
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_addresses_that_are_none_are_refused_with_their_form(kind: str) -> None:
+    async def program(host: str) -> None:
+        loop = asyncio.get_running_loop()
+        form = r"and not a host and a port, as \('h1', 7000\)"
+        with pytest.raises(TypeError, match=f"local_addr is 'x', {form}"):
+            await loop.create_connection(asyncio.Protocol, host, PORT, local_addr="x")
+        with pytest.raises(TypeError, match=f"remote_addr is 'x', {form}"):
+            await loop.create_datagram_endpoint(Datagrams, remote_addr="x")
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, local_addr=(host, 0)
+        )
+        for wrong in ("abc", (host,)):
+            with pytest.raises(TypeError, match=form):
+                transport.sendto(b"z", wrong)
+        with pytest.raises(OverflowError, match="port must be 0-65535"):
+            transport.sendto(b"z", (host, 70000))
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("h0", 0)
+
+    alone(kind, program)

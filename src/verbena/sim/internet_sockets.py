@@ -135,6 +135,8 @@ class InternetNetwork(Network):
         """Connect the calling host. Raises OSError: ECONNREFUSED, ETIMEDOUT, ENETUNREACH."""
         node, address, number = own_node(), self.address_of(name), port_number(port)
         source, own_port = self._local(node, local)
+        if number == 0:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at port 0 of {name}")
         try:
             source = source or node.source_for(address)
             connection = node.tcp.connect(address, number, source, own_port=own_port)

@@ -15,12 +15,13 @@ from collections import deque
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
-from verbena.internet import Message, MessageTooLongError, Node, NoRouteError, UdpArrival
+from verbena.internet import AddressError, Message, MessageTooLongError, Node, NoRouteError, UdpArrival
 from verbena.internet.icmp import Kind, Unreachable
 from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_states import TcpState
 from verbena.internet.udp import MAX_UDP_PAYLOAD
 
+from .network import address_pair, port_number
 from .transport_parts import (
     LINGER,
     CallsProtocol,
@@ -307,7 +308,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
             raise ValueError("the endpoint is not connected, so sendto needs an address")
         if self._closing:
             return
-        name, port = self._peer if addr is None else (addr[0], addr[1])  # type: ignore[misc]
+        name, port = address_pair("addr", self._peer if addr is None else addr)
+        port = port_number(port)
         if len(data) > MAX_UDP_PAYLOAD:
             text = f"a datagram has {len(data)} bytes, and at most {MAX_UDP_PAYLOAD} fit"
             self._protocol.error_received(OSError(errno.EMSGSIZE, text))
@@ -319,6 +321,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
             self._protocol.error_received(OSError(errno.ENETUNREACH, str(error)))
         except MessageTooLongError as error:
             self._protocol.error_received(OSError(errno.EMSGSIZE, str(error)))
+        except AddressError as error:  # port 0
+            self._protocol.error_received(OSError(errno.EINVAL, str(error)))
 
     def _take(self, arrival: UdpArrival) -> None:
         source = (str(arrival.source), arrival.source_port)

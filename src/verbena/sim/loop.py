@@ -26,7 +26,7 @@ from .errors import Deadlock, NotSimulated
 from .hosts import Hosts
 from .lacking import no_threads, refuse, refuse_options
 from .loop_duties import Duties
-from .network import network_of, refuse_ipv6
+from .network import address_pair, network_of, refuse_ipv6
 from .waits import deadlock_text, endless_waits, timer_beyond
 
 __all__ = ["PS", "Loop"]
@@ -260,6 +260,7 @@ class Loop(Duties):
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
         local = options.pop("local_addr", None)
+        local = local and address_pair("local_addr", local)
         refuse_options("create_connection", options)
         refuse_ipv6(family=options.get("family", 0))
         return await self.network.connect(protocol_factory, host, port, local)
@@ -273,7 +274,9 @@ class Loop(Duties):
     ) -> Any:
         refuse_options("create_datagram_endpoint", options)
         refuse_ipv6(family=options.get("family", 0))
-        return await self.network.open_datagrams(protocol_factory, local_addr, remote_addr)
+        local = local_addr and address_pair("local_addr", local_addr)
+        remote = remote_addr and address_pair("remote_addr", remote_addr)
+        return await self.network.open_datagrams(protocol_factory, local, remote)
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any

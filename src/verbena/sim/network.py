@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .loop import Loop
 
 __all__ = [
-    "Address", "Factory", "Network", "Server", "Stream", "bound_to", "network_of", "own_host",
-    "port_number", "refuse_ipv6",
+    "Address", "Factory", "Network", "Server", "Stream", "address_pair", "bound_to", "network_of",
+    "own_host", "port_number", "refuse_ipv6",
 ]  # fmt: skip
 
 ANY = (None, "", "0.0.0.0")
@@ -168,6 +168,13 @@ def refuse_ipv6(name: Any = None, family: int = 0) -> None:
     )
 
 
+def address_pair(what: str, given: Any) -> tuple[Any, Any]:
+    """Return the host and the port of an address. Raises TypeError for anything else."""
+    if not isinstance(given, tuple | list) or len(given) < 2:
+        raise TypeError(f"{what} is {given!r}, and not a host and a port, as ('h1', 7000)")
+    return given[0], given[1]
+
+
 def _is_ipv6(text: str) -> bool:
     try:
         IPv6Address(text)
@@ -177,9 +184,12 @@ def _is_ipv6(text: str) -> bool:
 
 
 def port_number(given: Any) -> int:
-    """Return a port's number; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
+    """Return a port's number; 0 for None. Raises OverflowError for a number that no port has, and
+    socket.gaierror for what is no number, as asyncio does."""
     number = int(given) if isinstance(given, str | bytes) and given.isdigit() else given or 0
-    if not isinstance(number, int) or not 0 <= number <= LAST_PORT:
+    if isinstance(number, int) and not 0 <= number <= LAST_PORT:
+        raise OverflowError(f"the port is {given!r}: port must be 0-65535.")
+    if not isinstance(number, int):
         raise socket.gaierror(
             socket.EAI_SERVICE, f"the port is {given!r}, and not a number from 0 to {LAST_PORT}"
         )

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
-from .network import port_number
+from .network import address_pair, port_number
 from .transport_parts import HIGH_WATER, PlainSocket
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ class DatagramSocket(asyncio.DatagramTransport):
             text = f"a datagram has {len(data)} bytes, and at most {LONGEST} fit"
             self._protocol.error_received(OSError(errno.EMSGSIZE, text))
             return
-        to = self.peer if addr is None else (str(addr[0]), port_number(addr[1]))
+        to = self.peer
+        if addr is not None:
+            host, port = address_pair("addr", addr)
+            to = str(host), port_number(port)
         assert to is not None
         self._waiting.append((bytes(data), to))
         self._waits += len(data)
