@@ -358,7 +358,9 @@ async def _sockets_of(host: str, *, datagrams: bool) -> list[Any]:
     for transport in opened:
         own = transport.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        seen.append((own.family, own.type, bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR))))
+        seen.append(
+            (own.family, own.type, bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)))
+        )
         seen.append(own.getsockname() == transport.get_extra_info("sockname"))
         try:
             seen.append(own.getpeername() == transport.get_extra_info("peername"))

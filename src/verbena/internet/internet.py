@@ -336,6 +336,6 @@ def _check_convergence(quiet_s: float, limit_s: float) -> None:
             raise InternetError(f"{name} is {value:g} s: it is a time from 0 on")
     if limit_s < quiet_s:
         raise InternetError(
-            f"limit_s is {limit_s:g} s, and below quiet_s, {quiet_s:g} s: routes have converged when"
-            " no table has changed for quiet_s, so raise limit_s or lower quiet_s"
+            f"limit_s is {limit_s:g} s, and below quiet_s, {quiet_s:g} s: routes have converged"
+            " when no table has changed for quiet_s, so raise limit_s or lower quiet_s"
         )

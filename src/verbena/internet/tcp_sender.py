@@ -42,7 +42,7 @@ class TcpSettings:
     ``jitter_us``: the longest random delay of what an acknowledgement permits to send; 0: none;
     None: the time between two segments at the connection's rate, and at most an eighth of its round
     trip. It applies while segments fly, so that a request alone is never delayed. A SYN that is
-    sent again has a jitter, too: at most ``jitter_us``, and an eighth of the time that it waited."""
+    sent again has a jitter, too: at most ``jitter_us``, and an eighth of its wait."""
 
     mss: int = 1460
     window: int = 65535

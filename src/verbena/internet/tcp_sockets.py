@@ -180,8 +180,9 @@ class TcpSockets:
 
     def _take_syn(self, key: TcpKey, segment: TcpSegment) -> None:
         listener = self._listeners.get(key[1])
-        admits = self._admits.get(key[1], lambda peer: True)
-        if listener is None or TcpFlag.RST in segment.flags or not admits(key[2]):
+        admits = self._admits.get(key[1])
+        is_refused = admits is not None and not admits(key[2])
+        if listener is None or TcpFlag.RST in segment.flags or is_refused:
             self._refuse(key, segment)
             return
         accept, settings = listener

@@ -15,7 +15,14 @@ from collections import deque
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
-from verbena.internet import AddressError, Message, MessageTooLongError, Node, NoRouteError, UdpArrival
+from verbena.internet import (
+    AddressError,
+    Message,
+    MessageTooLongError,
+    Node,
+    NoRouteError,
+    UdpArrival,
+)
 from verbena.internet.icmp import Kind, Unreachable
 from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_states import TcpState
@@ -59,7 +66,9 @@ class InternetSocket:
     ) -> None:
         self._connection = connection
         self._here, self._there = here, there
-        self._values: dict[tuple[int, int], int | bytes] = {(socket.IPPROTO_TCP, socket.TCP_NODELAY): 1}
+        self._values: dict[tuple[int, int], int | bytes] = {
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1
+        }
 
     def getsockname(self) -> tuple[str, int]:
         return self._here
