@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import NotSimulated
 from .hosts import Host, Hosts, host_here
-from .transport_parts import CallsProtocol, PlainSocket, announce
+from .transport_parts import CallsProtocol, PlainSocket, WriteLimits, announce, check_bytes_like
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -298,7 +298,7 @@ class Listening:
         return self._address
 
 
-class Stream(CallsProtocol, asyncio.Transport):
+class Stream(CallsProtocol, WriteLimits, asyncio.Transport):
     """One end of a connection. What is written arrives in order after the network's delay."""
 
     def __init__(
@@ -325,6 +325,7 @@ class Stream(CallsProtocol, asyncio.Transport):
     # ---- out ----
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if data and not self._closing:
@@ -346,10 +347,8 @@ class Stream(CallsProtocol, asyncio.Transport):
             self._send(None)
 
     def get_write_buffer_size(self) -> int:
+        """Return 0: writes are never held back, and the limits of the buffer have no effect."""
         return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Writes are never held back, so the limits have no effect."""
 
     # ---- in ----
 

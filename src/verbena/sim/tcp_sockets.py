@@ -218,6 +218,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
         self._paused = False
         self._got_eof = False
         self._wrote_eof = self._closing = self._ended = False
+        self._asked_eof = False  # by write_eof; close sets _wrote_eof alone
         self.gone = False  # the core has it no more
         self._broken: OSError | None = None  # what the next write finds
 
@@ -238,7 +239,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         check_bytes_like(data)
-        if self._wrote_eof:
+        if self._asked_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if data and self._broken is not None:
             self._fail(self._broken)
@@ -282,6 +283,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
+        self._asked_eof = True
         if not self._wrote_eof and not self.gone:
             self._wrote_eof = True
             self._fill()

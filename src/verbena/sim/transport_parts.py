@@ -138,7 +138,7 @@ def announce(loop: asyncio.AbstractEventLoop, protocol: Any, transport: Any) -> 
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        message = f"Exception in callback {protocol.connection_made!r}"
+        message = f"Exception in callback {type(protocol).__qualname__}.connection_made()"
         loop.call_exception_handler({"message": message, "exception": error, "protocol": protocol})
 
 
@@ -153,7 +153,7 @@ def has_no_linger(value: int | bytes) -> bool:
 def check_bytes_like(data: object) -> None:
     """Raise TypeError for what ``write`` does not take."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
 
 
 def give(protocol: Any, data: bytes) -> None:

@@ -68,7 +68,9 @@ class DatagramSocket(asyncio.DatagramTransport):
     def sendto(self, data: Any, addr: Any = None) -> None:
         """Send a datagram. One that is too long is an error (EMSGSIZE) of the protocol."""
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+            raise TypeError(
+                f"data argument must be a bytes-like object, not {type(data).__name__!r}"
+            )
         if self.peer is not None and addr not in (None, self.peer):
             raise ValueError(f"Invalid address: must be None or {self.peer}")
         if addr is None and self.peer is None:
