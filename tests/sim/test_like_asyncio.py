@@ -431,3 +431,42 @@ def test_what_a_transport_takes_and_when(kind: str) -> None:
         return seen
 
     assert simulated(kind, client) == really(client)
+
+
+class Received(Datagrams):
+    """Notes what came, too."""
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.seen.append(data)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_datagrams_at_the_loopback_are_for_their_own_host(kind: str) -> None:
+    async def send(host: str, seen: list[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        made, _ = await loop.create_datagram_endpoint(
+            lambda: Datagrams(seen), remote_addr=(host, 9)
+        )
+        made.sendto(b"hello")
+        await asyncio.sleep(0.1)
+        made.close()
+
+    async def own() -> list[Any]:
+        seen: list[Any] = []
+        made, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Received(seen), local_addr=("127.0.0.1", 9)
+        )
+        seen.append(made.get_extra_info("sockname"))
+        await send("localhost", seen)
+        await asyncio.sleep(1)
+        return seen
+
+    async def other() -> list[Any]:
+        seen: list[Any] = []
+        await asyncio.sleep(0.5)
+        await send("h0", seen)
+        return seen
+
+    net, keywords = two_hosts(kind)
+    returned = sim.run({"h0": own, "h1": other}, net, **keywords).returned
+    assert returned == {"h0": [("127.0.0.1", 9), b"hello"], "h1": [ConnectionRefusedError]}

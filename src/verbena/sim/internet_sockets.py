@@ -198,7 +198,8 @@ class InternetNetwork(Network):
             peer = (self.address_of(remote[0]), port_number(remote[1]))
         protocol = factory()
         try:
-            made = InternetDatagrams(self, node, protocol, source, number, peer)
+            at = bound_to(local[0]) if local else None
+            made = InternetDatagrams(self, node, protocol, source, number, peer, at)
         except AddressError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from None
         made.start()

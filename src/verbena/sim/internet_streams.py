@@ -28,7 +28,7 @@ from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_states import TcpState
 from verbena.internet.udp import MAX_UDP_PAYLOAD
 
-from .network import address_pair, port_number
+from .network import LOOPBACK, address_pair, port_number
 from .transport_parts import (
     LINGER,
     CallsProtocol,
@@ -289,10 +289,13 @@ class InternetDatagrams(asyncio.DatagramTransport):
         source: IPv4Address | None,
         port: int,
         peer: tuple[IPv4Address, int] | None,
+        address: str | None = None,
     ) -> None:
         self._socket = node.udp.open(self._take, port)
+        if address == LOOPBACK:
+            self._socket.admits = lambda source: source in node.addresses
         self._socket.on_error = self._take_error
-        here = (str(source or node.address), self._socket.port)
+        here = (address or str(source or node.address), self._socket.port)
         there = None if peer is None else (str(peer[0]), peer[1])
         options = PlainSocket(socket.SOCK_DGRAM, here, there)
         super().__init__({"sockname": here, "peername": there, "socket": options})

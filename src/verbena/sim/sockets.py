@@ -21,7 +21,7 @@ from ._world import SocketCore
 from .callbacks import PS, Callback
 from .errors import NotSimulated
 from .hosts import Host, Hosts
-from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, port_number
+from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, bound_to, port_number
 from .network import own_host as own
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ class SocketNetwork(Network):
         peer = None
         if remote is not None:
             peer = (self._find(remote[0]).address, port_number(remote[1]))
-        made = DatagramSocket(self, here, number, factory(), peer)
+        address = bound_to(local[0]) if local else None
+        made = DatagramSocket(self, here, number, factory(), peer, address)
         self.datagrams[here.number, number] = made
         self.used_ports.add((UDP, here.number, number))
         made.start()

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
-from .network import address_pair, port_number
+from .network import LOOPBACK, address_pair, port_number
 from .transport_parts import HIGH_WATER, PlainSocket
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ class DatagramSocket(asyncio.DatagramTransport):
         port: int,
         protocol: Any,
         peer: tuple[str, int] | None,
+        address: str | None = None,
     ) -> None:
-        here = (host.address, port)
+        here = (address or host.address, port)
+        self.loopback = address == LOOPBACK  # takes datagrams of its own host alone
         options = PlainSocket(socket.SOCK_DGRAM, here, peer)
         super().__init__({"sockname": here, "peername": peer, "socket": options})
         self.network, self.host, self.port, self.peer = network, host, port, peer
@@ -138,7 +140,7 @@ class DatagramSocket(asyncio.DatagramTransport):
 
     def _arrive_here(self, port: int, data: bytes) -> None:
         """A datagram to the own host has come; without a socket there the error comes at once."""
-        if not _arrive(self.network, self.host, port, data, self.here):
+        if not _arrive(self.network, self.host, port, data, self.here, own=True):
             self._take_unreachable()
 
     def _fragments(self, length: int) -> list[int]:
@@ -209,10 +211,18 @@ class DatagramSocket(asyncio.DatagramTransport):
 
 
 def _arrive(
-    network: SocketNetwork, target: Host, port: int, data: bytes, source: tuple[str, int]
+    network: SocketNetwork,
+    target: Host,
+    port: int,
+    data: bytes,
+    source: tuple[str, int],
+    *,
+    own: bool = False,
 ) -> bool:
-    """Give a datagram to the socket of a port. False: there is none."""
+    """Give a datagram to the socket of a port; ``own``: one of its own host. False: there is none,
+    or one at 127.0.0.1 for others."""
     found = network.datagrams.get((target.number, port))
-    if found is not None:
-        found.take(data, source)
-    return found is not None
+    if found is None or (found.loopback and not own):
+        return False
+    found.take(data, source)
+    return True
