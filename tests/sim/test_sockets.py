@@ -514,3 +514,31 @@ def test_many_datagrams_in_one_go_need_one_timer() -> None:
     returned = sim.run({"h0": receiver, "h1": sender}, pair()).returned
     assert returned["h0"] == 2000
     assert returned["h1"] < 100
+
+
+def test_syns_that_were_lost_together_are_sent_again_at_different_times() -> None:
+    def times_of_syns() -> list[float]:
+        world = pair()
+        world.set_link(0, 0, False, world.now)
+        times: list[float] = []
+
+        async def client() -> None:
+            loop: Any = asyncio.get_running_loop()
+
+            def send(*args: Any, control: Any = loop.network.send_control) -> None:
+                times.append(loop.time())
+                control(*args)
+
+            loop.network.send_control = send
+            calls = (asyncio.wait_for(asyncio.open_connection("h0", 80), 6) for _ in range(10))
+            await asyncio.gather(*calls, return_exceptions=True)
+
+        sim.run({"h1": client}, world)
+        return times
+
+    times = times_of_syns()
+    assert times == times_of_syns()
+    rounds = [times[at : at + 10] for at in (0, 10, 20)]
+    assert [len({*one}) for one in rounds] == [1, 10, 10]
+    for one, (first, last) in zip(rounds[1:], [(1, 1.125), (3, 3.25)], strict=True):
+        assert first <= min(one) <= max(one) < last
