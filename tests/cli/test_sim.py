@@ -454,3 +454,14 @@ def test_help_needs_none_of_the_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_rows_that_end_early_are_told(scenario: Path, tmp_path: Path) -> None:
+    scenario.write_text(TEXT + '\n[inside]\nhosts = ["h0"]\n')
+    told = "note: the rows of h0's cores and links end at "
+    for slices, is_told in ((20, True), (100_000, False)):
+        options = ("--set", f"inside.slices={slices}", "--timeline", tmp_path / "t.json")
+        done = sim(scenario, *options)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (told in done.stdout) == is_told
+        assert not is_told or f"with the {slices} slices of [inside]" in done.stdout

@@ -11,7 +11,7 @@ import pytest
 
 from tests.internet.test_bgp import GOOD_OPEN, speaker_and_socket
 from verbena.host.clock import Agenda
-from verbena.internet import AddressError, Internet, InternetError, Node
+from verbena.internet import AddressError, Internet, InternetError, Node, NoRouteError
 from verbena.internet.bgp_messages import BgpKeepalive, BgpUpdate, PathAttributes, encode_message
 from verbena.internet.link_state import OWN_IDENTIFIER, LinkState
 from verbena.internet.links import LineSettings, PointToPoint
@@ -139,3 +139,29 @@ def test_a_node_may_answer_itself_for_ever_if_time_passes(
     socket.send(b"again", node.address, 7)
     net.run(1e-3)
     assert got > 500
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ({"limit_s": 100}, r"limit_s is 100 s, and below quiet_s, 200 s: .* raise limit_s"),
+        ({"quiet_s": -1}, "quiet_s is -1 s: it is a time from 0 on"),
+        ({"limit_s": -1}, "limit_s is -1 s: it is a time from 0 on"),
+    ],
+)
+def test_times_of_converge_that_cannot_be(times: dict[str, float], text: str) -> None:
+    net = Internet(seed=1)
+    net.network("10.0.0.0/24", net.host("a"), net.host("b"))
+    with pytest.raises(InternetError, match=text):
+        net.converge(**times)
+    assert net.converge(quiet_s=100, limit_s=100) == 0
+
+
+def test_a_host_whose_network_is_cut_is_told_so() -> None:
+    net = Internet(seed=1)
+    router, host = net.router("r"), net.host("h")
+    net.network("10.1.0.0/24", router, host)
+    net.network("10.2.0.0/24", router, net.host("far"))
+    net.links["10.1.0.0/24"].cut()
+    with pytest.raises(NoRouteError, match=r"its interface to .* is down, so restore that"):
+        net.node("h").source_for(net.address_of("far"))

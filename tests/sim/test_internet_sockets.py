@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -168,6 +169,8 @@ def test_a_reset_a_half_close_and_a_taken_port() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.read()  # to the end of what the client writes
         if request == b"reset":
+            own = writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
             return
         writer.write(request.upper())
@@ -374,3 +377,49 @@ def test_a_protocol_whose_buffer_has_no_room_is_told() -> None:
 
     with pytest.raises(RuntimeError, match="an empty buffer"):
         give(Roomless(), b"bytes")
+
+
+def test_many_connections_at_once_do_not_lose_their_syns_in_step() -> None:
+    """The queue takes 100 packets, and all timers of 400 SYNs began in the same picosecond."""
+    net = Internet(seed=5)
+    for name in ("h0", "h1"):
+        net.host(name)
+    net.link("h0", "h1", delay_us=1000, queue=50, mbps=100)
+
+    async def client() -> list[float]:
+        clock = asyncio.get_running_loop().time
+
+        async def one() -> float:
+            _, writer = await asyncio.open_connection("h0", PORT)
+            connected = clock()
+            writer.close()
+            return connected
+
+        return await asyncio.gather(*(one() for _ in range(400)))
+
+    times = run(net, client)
+    assert sum(time < 0.5 for time in times) < 100  # most SYNs were lost at first
+    assert max(times) < 10
+
+
+def test_what_a_run_leaves_open_does_not_stop_the_next_one() -> None:
+    net = Internet(seed=5)
+    for name in ("h0", "h1"):
+        net.host(name)
+    net.link("h0", "h1", delay_us=1000)
+
+    async def leave_open() -> bytes:
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("h1", 9))
+        await asyncio.start_server(echo, None, 8000)
+        reader, writer = await asyncio.open_connection("h0", PORT)
+        writer.write(b"x")
+        return await reader.read(1)
+
+    async def server() -> None:
+        await asyncio.start_server(echo, None, PORT)
+        await asyncio.sleep(1000)
+
+    for _ in range(3):
+        assert run(net, leave_open, server) == b"x"
+    net.run(100)

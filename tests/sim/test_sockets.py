@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import struct
 import time
 from functools import partial
 from typing import Any
@@ -201,10 +202,15 @@ def test_a_reader_that_pauses_holds_the_writer_back() -> None:
     assert seen["drained"] > 5
 
 
-def test_abort_resets_the_peer_and_half_close_does_not() -> None:
+RESETS = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the end is a RST
+
+
+def test_no_linger_resets_the_peer_and_half_close_does_not() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readexactly(1)
         if first == b"a":
+            own = writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
             writer.transport.abort()
             return
         rest = await reader.read()
@@ -491,3 +497,70 @@ def test_frames_of_100_and_200_bytes_are_whole_in_any_split(pieces: list[int]) -
 
     sim.run({"h0": partial(read_frames, 2, times), "h1": client}, pair())
     assert len(times) == 2
+
+
+def test_many_datagrams_in_one_go_need_one_timer() -> None:
+    class Counting(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.count = 0
+
+        def datagram_received(self, data: bytes, source: Any) -> None:
+            self.count += 1
+
+    async def receiver() -> int:
+        made = Counting()
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: made, local_addr=("0.0.0.0", 9))
+        await asyncio.sleep(2)
+        return made.count
+
+    async def sender() -> int:
+        loop: Any = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=("h0", 9)
+        )
+        await asyncio.sleep(0.1)
+        timers = 0
+
+        def count(ps: int, call: Any, after: Any = loop.network.after) -> Any:
+            nonlocal timers
+            timers += 1
+            return after(ps, call)
+
+        loop.network.after = count
+        for _ in range(2000):
+            transport.sendto(bytes(1000))
+        await asyncio.sleep(1)
+        return timers
+
+    returned = sim.run({"h0": receiver, "h1": sender}, pair()).returned
+    assert returned["h0"] == 2000
+    assert returned["h1"] < 100
+
+
+def test_syns_that_were_lost_together_are_sent_again_at_different_times() -> None:
+    def times_of_syns() -> list[float]:
+        world = pair()
+        world.set_link(0, 0, False, world.now)
+        times: list[float] = []
+
+        async def client() -> None:
+            loop: Any = asyncio.get_running_loop()
+
+            def send(*args: Any, control: Any = loop.network.send_control) -> None:
+                times.append(loop.time())
+                control(*args)
+
+            loop.network.send_control = send
+            calls = (asyncio.wait_for(asyncio.open_connection("h0", 80), 6) for _ in range(10))
+            await asyncio.gather(*calls, return_exceptions=True)
+
+        sim.run({"h1": client}, world)
+        return times
+
+    times = times_of_syns()
+    assert times == times_of_syns()
+    rounds = [times[at : at + 10] for at in (0, 10, 20)]
+    assert [len({*one}) for one in rounds] == [1, 10, 10]
+    for one, (first, last) in zip(rounds[1:], [(1, 1.125), (3, 3.25)], strict=True):
+        assert first <= min(one) <= max(one) < last

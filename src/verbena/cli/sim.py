@@ -184,11 +184,22 @@ def tell(
 ) -> int:
     """Print and write a run's results. Returns the exit status: 1 if the run or a file failed."""
     print(result.summary(), flush=True)
+    if options.timeline or options.parquet:
+        print_full_slices(scenario, result)
     written = write(result, options, variant)
     unexpected = result.end in ("deadlock", "stalled") and result.end != scenario.expect
     unexpected |= result.end != "interrupted" and failed(scenario, result)
     good = written and not result.captures_lost and result.wrong is None
     return int(unexpected or not good)
+
+
+def print_full_slices(scenario: Scenario, result: ScenarioResult) -> None:
+    """Say of which hosts the recorded slices, which timelines and tables show, end early."""
+    from verbena.sim.scenario_inside import full_slices
+
+    if scenario.inside is not None:
+        for note in full_slices(scenario.inside, result.insides, result.nodes):
+            print(f"  note: {note}", flush=True)
 
 
 def print_costs(done: list[tuple[str | None, Scenario, ScenarioResult]]) -> None:

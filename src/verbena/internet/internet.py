@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import islice
+from math import inf
 from random import Random
 from typing import Any
 
@@ -194,7 +195,9 @@ class Internet:
 
     def converge(self, quiet_s: float = QUIET_S, limit_s: float = CONVERGENCE_LIMIT_S) -> float:
         """Run until no routing table has changed for ``quiet_s``; return the seconds from the call
-        to the last change. Raises NotConvergedError when tables still change after ``limit_s``."""
+        to the last change. Raises NotConvergedError when tables still change after ``limit_s``,
+        and InternetError for a time below 0 or a limit below ``quiet_s``."""
+        _check_convergence(quiet_s, limit_s)
         begin = self.agenda.now
         quiet, limit = self._after(quiet_s) - begin, self._after(limit_s)
         while True:
@@ -333,3 +336,15 @@ def _check_members(network: IPv4Network, nodes: list[Node]) -> None:
         if node in nodes[:at]:
             raise AddressError(f"{node.name} is named twice in {network}: one interface is enough")
         node.check_address(IPv4Interface((address, network.prefixlen)))
+
+
+def _check_convergence(quiet_s: float, limit_s: float) -> None:
+    """Raises InternetError for times that ``converge`` does not take."""
+    for name, value in (("quiet_s", quiet_s), ("limit_s", limit_s)):
+        if not 0 <= value < inf:
+            raise InternetError(f"{name} is {value:g} s: it is a time from 0 on")
+    if limit_s < quiet_s:
+        raise InternetError(
+            f"limit_s is {limit_s:g} s, and below quiet_s, {quiet_s:g} s: routes have converged"
+            " when no table has changed for quiet_s, so raise limit_s or lower quiet_s"
+        )

@@ -194,11 +194,13 @@ class Node:
         return found[0].address
 
     def _no_route(self, destination: IPv4Address) -> NoRouteError:
-        advice = (
-            "add a route, or a default gateway"
-            if self.interfaces
-            else "it has no interface, so connect it to a network or a link"
-        )
+        down = [one.name for one in self.interfaces if not one.up]
+        if not self.interfaces:
+            advice = "it has no interface, so connect it to a network or a link"
+        elif down:
+            advice = f"its interface to {down[0]} is down, so restore that, or add another route"
+        else:
+            advice = "add a route, or a default gateway"
         return NoRouteError(f"{self.name} has no route to {destination}: {advice}")
 
     def path_mtu(self, destination: IPv4Address) -> int:

@@ -19,9 +19,9 @@ from verbena.host.clock import Agenda
 from verbena.internet.errors import InternetTypeError
 from verbena.internet.tcp_reassembly import TcpReassembly
 from verbena.internet.tcp_segment import DEFAULT_MSS, TcpFlag, TcpSegment, unwrap
-from verbena.internet.tcp_sender import TcpSender, TcpSettings, after_lost_syn
+from verbena.internet.tcp_sender import JITTER_SHARE, TcpSender, TcpSettings, after_lost_syn
 from verbena.internet.tcp_states import READS, TCP_TRANSITIONS, WRITES, TcpEvent, TcpState
-from verbena.internet.timer import MILLISECOND, SECOND, Timer
+from verbena.internet.timer import MICROSECOND, MILLISECOND, SECOND, Timer
 
 S, E = TcpState, TcpEvent
 
@@ -51,10 +51,12 @@ class TcpConnection:
         self._settings = settings
         self._transmit = transmit
         self._forget = forget
-        self._handshake = Timer(agenda, self._again)
+        self._handshake = Timer(agenda, self._again_soon)
+        self._jitter = Timer(agenda, self._again)  # after the other one, before a SYN
         self._wait = Timer(agenda, lambda: self._end(None))
         self._delayed = Timer(agenda, self._acknowledge)
         self._tries = 0
+        self._began = 0  # when the first SYN, or answer to one, was sent
         self._closed = False  # on_close was called
         self._peer: TcpSegment
         self._written = bytearray()  # before the connection is established
@@ -305,6 +307,7 @@ class TcpConnection:
 
     def _establish(self, window: int) -> None:
         self._handshake.stop()
+        self._jitter.stop()
         self._step(E.ACKNOWLEDGED)
         mss = min(self._settings.mss, self._peer.mss or DEFAULT_MSS)
         settings = self._settings if self._tries == 1 else after_lost_syn(self._settings)
@@ -331,16 +334,30 @@ class TcpConnection:
         self.state = TCP_TRANSITIONS[self.state, event]
 
     def _again(self) -> None:
-        """Send the SYN or the answer to one, at 1, 2, 4 … s (RFC 6298, 5.5)."""
-        if self._tries > self._settings.syn_retries:
-            self._lost()
-            return
+        """Send the SYN or the answer to one, and again after 1, 3, 7 … s (RFC 6298, 5.5)."""
+        if not self._tries:
+            self._began = self._agenda.now
         self._tries += 1
         active = self.state is S.SYN_SENT
         flags = TcpFlag.SYN if active else TcpFlag.SYN | TcpFlag.ACK
         self._emit(self.first, flags, mss=self._settings.mss)
-        delay = self._settings.first_rto_ms * MILLISECOND
-        self._handshake.start(delay << (self._tries - 1))
+        first = self._settings.first_rto_ms * MILLISECOND
+        self._handshake.start(self._began + (first << self._tries) - first - self._agenda.now)
+
+    def _again_soon(self) -> None:
+        """Send the SYN again after a random time, or give up.
+
+        Connections that began at once and have lost their SYN together would otherwise meet again,
+        and the same number of them would be lost in each round.
+        """
+        settings = self._settings
+        if self._tries > settings.syn_retries:
+            self._lost()
+            return
+        longest = (settings.first_rto_ms * MILLISECOND << (self._tries - 1)) // JITTER_SHARE
+        if settings.jitter_us is not None:
+            longest = min(longest, round(settings.jitter_us * MICROSECOND))
+        self._jitter.start(self._random.randrange(longest) if longest else 0)
 
     def _emit_data(self, at: int, payload: bytes, is_last: bool) -> None:
         flags = TcpFlag.ACK | (TcpFlag.PSH if payload else TcpFlag(0))
@@ -371,7 +388,7 @@ class TcpConnection:
         self._closed = True
         if self.state is not S.CLOSED:
             self._step(E.FAILED)
-        for timer in (self._handshake, self._wait, self._delayed):
+        for timer in (self._handshake, self._jitter, self._wait, self._delayed):
             timer.stop()
         if self.sender is not None:
             self.sender.stop()

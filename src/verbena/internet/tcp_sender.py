@@ -41,7 +41,8 @@ class TcpSettings:
     ``ack_delay_ms`` are Linux' defaults. ``retries``: of a segment, then the connection fails.
     ``jitter_us``: the longest random delay of what an acknowledgement permits to send; 0: none;
     None: the time between two segments at the connection's rate, and at most an eighth of its round
-    trip. It applies while segments fly, so that a request alone is never delayed."""
+    trip. It applies while segments fly, so that a request alone is never delayed. A SYN that is
+    sent again has a jitter, too: at most ``jitter_us``, and an eighth of its wait."""
 
     mss: int = 1460
     window: int = 65535
@@ -182,6 +183,15 @@ class TcpSender:
             self._ended = True
             self._end = self.una + len(self._buffer) + 1
             if not self._soon.running:
+                self.send()
+
+    def drop_unsent(self) -> None:
+        """Forget the bytes that were never sent. A FIN that waited for them may leave now."""
+        kept = max(0, self.highest - self.una)
+        if kept < len(self._buffer):
+            del self._buffer[kept:]
+            if self._ended:
+                self._end = self.una + kept + 1
                 self.send()
 
     def stop(self) -> None:

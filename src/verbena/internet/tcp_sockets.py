@@ -44,25 +44,34 @@ class TcpSockets:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._listeners: dict[int, tuple[TcpAcceptor, TcpSettings]] = {}
+        self._admits: dict[int, Callable[[IPv4Address], bool]] = {}  # of some listeners
         self._next = 0
         self.connections: dict[TcpKey, TcpConnection] = {}
 
     def listen(
-        self, accept: TcpAcceptor, port: int = 0, settings: TcpSettings | None = None
+        self,
+        accept: TcpAcceptor,
+        port: int = 0,
+        settings: TcpSettings | None = None,
+        admits: Callable[[IPv4Address], bool] | None = None,
     ) -> int:
         """Give ``accept`` each connection to a port, with the peer's address and port, when its
         SYN has come; it sets the connection's calls, and may write and end it. Port 0 is any free
-        one. Returns the port. Raises AddressError for a port that is taken."""
+        one. Peers whose address ``admits`` does not want are refused. Returns the port. Raises
+        AddressError for a port that is taken."""
         port = port or self._free_port()
         _check_port(port)
         if port in self._listeners:
             raise AddressError(f"{self._node.name}: somebody listens at TCP port {port} already")
         self._listeners[port] = (accept, settings or TcpSettings())
+        if admits is not None:
+            self._admits[port] = admits
         return port
 
     def stop_listening(self, port: int) -> None:
         """Accept no more; connections stay."""
         self._listeners.pop(port, None)
+        self._admits.pop(port, None)
 
     def connect(
         self,
@@ -171,7 +180,9 @@ class TcpSockets:
 
     def _take_syn(self, key: TcpKey, segment: TcpSegment) -> None:
         listener = self._listeners.get(key[1])
-        if listener is None or TcpFlag.RST in segment.flags:
+        admits = self._admits.get(key[1])
+        is_refused = admits is not None and not admits(key[2])
+        if listener is None or TcpFlag.RST in segment.flags or is_refused:
             self._refuse(key, segment)
             return
         accept, settings = listener

@@ -43,13 +43,15 @@ class UdpArrival:
 @checked_class(InternetTypeError)
 class UdpSocket:
     """A port of a node. ``on_error`` gets ICMP errors about what was sent from it, with the
-    destination's address and port."""
+    destination's address and port. For peers that ``admits`` does not want the port has no socket.
+    """
 
     def __init__(self, node: Node, port: int, receive: Callable[[UdpArrival], None]) -> None:
         self._node = node
         self.port = port
         self.receive = receive
         self.on_error: Callable[[Message, IPv4Address, int], None] | None = None
+        self.admits: Callable[[IPv4Address], bool] | None = None
         self._closed = False
 
     def send(
@@ -128,7 +130,8 @@ class UdpSockets:
             self._node.counters["damaged"] += 1
             return
         socket = self._sockets.get(packet.destination_port)
-        if socket is None:
+        admits = None if socket is None else socket.admits
+        if socket is None or (admits is not None and not admits(datagram.source)):
             group = is_group(datagram.destination) or bool(
                 interface and interface.is_broadcast(datagram.destination)
             )

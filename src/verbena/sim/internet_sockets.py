@@ -12,8 +12,10 @@ import asyncio
 import errno
 import socket
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from verbena.internet import AddressError, Node, NoRouteError
 from verbena.internet.tcp_connection import TcpConnection
@@ -21,21 +23,22 @@ from verbena.internet.tcp_connection import TcpConnection
 from .hosts import Hosts
 from .internet_hosts import InternetHost, InternetHosts
 from .internet_streams import InternetDatagrams, InternetStream
-from .network import ANY, OWN, Factory, Network, Server, own_host, port_number
+from .network import (
+    ANY,
+    OWN,
+    Factory,
+    Network,
+    Server,
+    bound_to,
+    own_host,
+    port_number,
+    refuse_ipv6,
+)
 
 if TYPE_CHECKING:
     from .loop import Loop
 
 __all__ = ["InternetNetwork"]
-
-
-def is_ipv6(text: str) -> bool:
-    """Return whether a text is an address of IPv6."""
-    try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def own_node() -> Node:
@@ -54,9 +57,23 @@ class InternetNetwork(Network):
         super().__init__(loop, hosts, delay)
         assert isinstance(hosts, InternetHosts)
         self._clock = hosts.clock
+        self._numbers = count(1)
+        self._open: WeakValueDictionary[int, Any] = WeakValueDictionary()  # what has close()
+
+    def keep(self, opened: Server | InternetStream | InternetDatagrams) -> None:
+        """Remember what is to be closed at the end of the programs."""
+        self._open[next(self._numbers)] = opened
+
+    def end(self) -> None:
+        """Close what programs left open, as the end of a process does. The internet goes on."""
+        for _, opened in sorted(self._open.items()):
+            opened.close()
 
     def soon(self, call: Any, *args: Any, context: Any = None) -> None:
-        """Have the loop call a program's function, and stop the time for it."""
+        """Have the loop call a program's function, and stop the time for it. Nothing happens after
+        the end of the programs."""
+        if self.loop.is_closed():
+            return
         self.loop.call_soon(call, *args, context=context)
         self._clock.wake()
 
@@ -68,12 +85,9 @@ class InternetNetwork(Network):
         """Return the address of a host, or an address that is given as text, whether somebody has
         it or not. Raises socket.gaierror."""
         text = name.decode() if isinstance(name, bytes) else name
-        if (text in OWN and text != "::1") or text is None:
+        if text in OWN or text is None:
             return IPv4Address(own_host().address)
-        if is_ipv6(str(text)):
-            raise socket.gaierror(
-                socket.EAI_ADDRFAMILY, f"{text} is an address of IPv6, which an internet lacks"
-            )
+        refuse_ipv6(text)
         with suppress(ValueError):
             return IPv4Address(str(text))
         return IPv4Address(self._find(text).address)
@@ -89,24 +103,27 @@ class InternetNetwork(Network):
         def accept(connection: TcpConnection, address: IPv4Address, peer_port: int) -> None:
             self._accept(server, connection, (str(address), peer_port))
 
+        def admits(peer: IPv4Address) -> bool:
+            return server.takes(peer in node.addresses)
+
         try:
-            number = node.tcp.listen(accept, port_number(port))
+            number = node.tcp.listen(accept, port_number(port), admits=admits)
         except AddressError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from None
-        server = Server(self, own, number, factory)
+        server = Server(self, own, number, factory, bound_to(name))
+        self.keep(server)
         return server
 
     def _accept(self, server: Server, connection: TcpConnection, peer: tuple[str, int]) -> None:
         """A SYN has come: the program gets the connection when it is established."""
-        here = (server.host.address, server.port)
-        stream = InternetStream(self, connection, here, peer)
+        stream = InternetStream(self, connection, server.address, peer)
         connection.on_open = lambda: self.soon(start)
 
         def start() -> None:
             if server.is_serving():
                 server.accept_tcp(lambda factory: stream.start(factory()))
             else:
-                stream.abort()
+                connection.abort()
 
     def forget(self, server: Server) -> None:
         assert isinstance(server.host, InternetHost)
@@ -118,6 +135,8 @@ class InternetNetwork(Network):
         """Connect the calling host. Raises OSError: ECONNREFUSED, ETIMEDOUT, ENETUNREACH."""
         node, address, number = own_node(), self.address_of(name), port_number(port)
         source, own_port = self._local(node, local)
+        if number == 0:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at port 0 of {name}")
         try:
             source = source or node.source_for(address)
             connection = node.tcp.connect(address, number, source, own_port=own_port)
@@ -156,17 +175,17 @@ class InternetNetwork(Network):
             # Set back now: a RST that comes before the program runs on is the stream's.
             connection.on_close = later
 
-    @staticmethod
-    def _local(node: Node, local: tuple[Any, Any] | None) -> tuple[IPv4Address | None, int]:
+    def _local(self, node: Node, local: tuple[Any, Any] | None) -> tuple[IPv4Address | None, int]:
         """The address and the port of ``local_addr``. Raises OSError."""
         if local is None:
             return None, 0
         name, port = local
         if name in ANY:
             return None, port_number(port)
-        if str(name) not in map(str, node.addresses):
+        address = self.address_of(name)
+        if address not in node.addresses:
             raise OSError(errno.EADDRNOTAVAIL, f"{name!r} is not an address of {node.name}")
-        return IPv4Address(str(name)), port_number(port)
+        return address, port_number(port)
 
     async def open_datagrams(
         self, factory: Factory, local: tuple[Any, Any] | None, remote: tuple[Any, Any] | None
@@ -179,7 +198,8 @@ class InternetNetwork(Network):
             peer = (self.address_of(remote[0]), port_number(remote[1]))
         protocol = factory()
         try:
-            made = InternetDatagrams(self, node, protocol, source, number, peer)
+            at = bound_to(local[0]) if local else None
+            made = InternetDatagrams(self, node, protocol, source, number, peer, at)
         except AddressError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from None
         made.start()

@@ -15,13 +15,29 @@ from collections import deque
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
-from verbena.internet import Message, MessageTooLongError, Node, NoRouteError, UdpArrival
+from verbena.internet import (
+    AddressError,
+    Message,
+    MessageTooLongError,
+    Node,
+    NoRouteError,
+    UdpArrival,
+)
 from verbena.internet.icmp import Kind, Unreachable
 from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_states import TcpState
 from verbena.internet.udp import MAX_UDP_PAYLOAD
 
-from .transport_parts import WriteLimits, check_bytes_like, give
+from .network import LOOPBACK, address_pair, port_number
+from .transport_parts import (
+    LINGER,
+    CallsProtocol,
+    PlainSocket,
+    WriteLimits,
+    announce,
+    check_bytes_like,
+    has_no_linger,
+)
 
 if TYPE_CHECKING:
     from .internet_sockets import InternetNetwork
@@ -31,14 +47,16 @@ __all__ = ["InternetDatagrams", "InternetStream"]
 _STORED = {  # options without an effect here
     (socket.SOL_SOCKET, socket.SO_REUSEADDR),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    LINGER,  # close and abort ask has_no_linger
 }
 
 
 class InternetSocket:
     """What ``get_extra_info("socket")`` returns: addresses and options, and no I/O.
 
-    TCP_NODELAY has an effect; SO_REUSEADDR and SO_KEEPALIVE are taken; any other option raises
-    OSError (ENOPROTOOPT).
+    TCP_NODELAY has an effect, and is set from the beginning, as by asyncio; SO_REUSEADDR and
+    SO_KEEPALIVE are taken; SO_LINGER of 0 s makes the end a RST; any other option raises OSError
+    (ENOPROTOOPT).
     """
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -48,7 +66,9 @@ class InternetSocket:
     ) -> None:
         self._connection = connection
         self._here, self._there = here, there
-        self._values: dict[tuple[int, int], int] = {}
+        self._values: dict[tuple[int, int], int | bytes] = {
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1
+        }
 
     def getsockname(self) -> tuple[str, int]:
         return self._here
@@ -60,7 +80,12 @@ class InternetSocket:
         """Return -1: there is no descriptor."""
         return -1
 
-    def setsockopt(self, level: int, option: int, value: int) -> None:
+    @property
+    def has_no_linger(self) -> bool:
+        """Whether the program has set SO_LINGER to 0 s."""
+        return has_no_linger(self._values.get(LINGER, 0))
+
+    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
         sender = self._connection.sender
         if (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY):
             if sender is None or self._connection.state is TcpState.CLOSED:
@@ -71,11 +96,11 @@ class InternetSocket:
             raise OSError(errno.ENOPROTOOPT, f"option {option} of level {level} is not simulated")
         self._values[level, option] = value
 
-    def getsockopt(self, level: int, option: int, size: int = 0) -> int:
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
         return self._values.get((level, option), 0)
 
 
-class InternetStream(WriteLimits, asyncio.Transport):
+class InternetStream(CallsProtocol, WriteLimits, asyncio.Transport):
     """One end of a TCP connection. Bytes that no window lets leave are the transport's buffer."""
 
     def __init__(
@@ -85,12 +110,13 @@ class InternetStream(WriteLimits, asyncio.Transport):
         here: tuple[str, int],
         there: tuple[str, int],
     ) -> None:
-        options = InternetSocket(connection, here, there)
-        super().__init__({"sockname": here, "peername": there, "socket": options})
+        self._options = InternetSocket(connection, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": self._options})
         self._network = network
         self._connection = connection
         self._protocol: Any = None
         self._error: OSError | None = None
+        self._broken: OSError | None = None  # what the next write finds
         self._context = contextvars.copy_context()
         self._inbox: deque[bytes] = deque()
         self._at_end = self._told_end = False  # the peer's FIN has come; the protocol knows
@@ -100,12 +126,15 @@ class InternetStream(WriteLimits, asyncio.Transport):
         connection.on_end = self._take_end
         connection.on_close = self._take_close
         connection.on_progress = self._take_room
+        network.keep(self)
 
     def start(self, protocol: Any) -> None:
         """Announce the connection to the protocol, in the calling program's context."""
         self._context = contextvars.copy_context()
         self._protocol = protocol
-        protocol.connection_made(self)
+        if self._connection.sender is not None:
+            self._connection.sender.no_delay = True
+        announce(self._network.loop, protocol, self)
         if self._connection.state is TcpState.CLOSED:  # since the program was woken
             reset = ConnectionResetError(errno.ECONNRESET, "the peer has reset it")
             self._take_close(self._error or reset)
@@ -117,6 +146,8 @@ class InternetStream(WriteLimits, asyncio.Transport):
         check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
+        if data and self._broken is not None:
+            self._fail(self._broken)
         if not data or self._closing:
             return
         self._connection.write(bytes(data))
@@ -162,11 +193,12 @@ class InternetStream(WriteLimits, asyncio.Transport):
     def _deliver(self) -> None:
         """Give the program what has arrived, unless it has paused."""
         while self._inbox and not self._paused and not self._closing:
-            give(self._protocol, self._inbox.popleft())
+            self._give(self._network.loop, self._inbox.popleft())
         over = self._at_end and not self._inbox and not self._told_end
         if over and not self._paused and not self._closing:
             self._told_end = True
-            if not self._protocol.eof_received():
+            protocol, loop = self._protocol, self._network.loop
+            if not self._call(loop, "eof_received", protocol.eof_received):
                 self.close()
 
     def pause_reading(self) -> None:
@@ -186,11 +218,20 @@ class InternetStream(WriteLimits, asyncio.Transport):
     # ---- its end ----
 
     def _take_close(self, error: OSError | None) -> None:
-        """The connection is over. Data that came before a RST is lost, as in Linux."""
+        """The connection is over. Data that came before a RST is lost, as in Linux; after the
+        peer's end a RST is the next write's error."""
         self._error = error
-        if error is not None:
-            self._closing = True
-            self._end_soon(error)
+        is_reset = isinstance(error, ConnectionResetError)
+        if is_reset and self._told_end and not self._closing and not self._wrote_eof:
+            self._broken = BrokenPipeError(errno.EPIPE, "Broken pipe")
+            if self.get_write_buffer_size():
+                self._fail(self._broken)
+        elif error is not None:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self._closing = True
+        self._end_soon(error)
 
     def is_closing(self) -> bool:
         return self._closing
@@ -200,7 +241,7 @@ class InternetStream(WriteLimits, asyncio.Transport):
         if self._closing:
             return
         self._closing = True
-        if self._inbox:  # unread data: a RST (RFC 2525, 2.17)
+        if self._inbox or self._options.has_no_linger:  # unread: a RST (RFC 2525, 2.17)
             self._connection.abort()
         else:
             self._connection.close()
@@ -208,11 +249,20 @@ class InternetStream(WriteLimits, asyncio.Transport):
             self._end_soon(None)
 
     def abort(self) -> None:
-        self._closing = True
-        self._connection.abort()
-        self._end_soon(None)
+        """Forget what was never sent, and close, as Linux does: a RST follows if data was not
+        read, or with SO_LINGER of 0 s."""
+        self._force_close(None)
 
-    def _end_soon(self, error: Exception | None) -> None:
+    def _force_close(self, error: BaseException | None) -> None:
+        self._end_soon(error)
+        sender = self._connection.sender
+        if sender is not None and self._connection.state is not TcpState.CLOSED:
+            sender.drop_unsent()
+        if self._closing and self._options.has_no_linger:
+            self._connection.abort()
+        self.close()
+
+    def _end_soon(self, error: BaseException | None) -> None:
         if not self._ended and self._protocol is not None:
             self._ended = True
             self._network.soon(self._protocol.connection_lost, error, context=self._context)
@@ -239,18 +289,23 @@ class InternetDatagrams(asyncio.DatagramTransport):
         source: IPv4Address | None,
         port: int,
         peer: tuple[IPv4Address, int] | None,
+        address: str | None = None,
     ) -> None:
         self._socket = node.udp.open(self._take, port)
+        if address == LOOPBACK:
+            self._socket.admits = lambda source: source in node.addresses
         self._socket.on_error = self._take_error
-        here = (str(source or node.address), self._socket.port)
+        here = (address or str(source or node.address), self._socket.port)
         there = None if peer is None else (str(peer[0]), peer[1])
-        super().__init__({"sockname": here, "peername": there, "socket": None})
+        options = PlainSocket(socket.SOCK_DGRAM, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": options})
         self._network = network
         self._protocol = protocol
         self._source = source
         self._peer = there
         self._context = contextvars.copy_context()
         self._closing = False
+        network.keep(self)
 
     def start(self) -> None:
         """Announce the endpoint to its protocol."""
@@ -265,7 +320,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
             raise ValueError("the endpoint is not connected, so sendto needs an address")
         if self._closing:
             return
-        name, port = self._peer if addr is None else (addr[0], addr[1])  # type: ignore[misc]
+        name, port = address_pair("addr", self._peer if addr is None else addr)
+        port = port_number(port)
         if len(data) > MAX_UDP_PAYLOAD:
             text = f"a datagram has {len(data)} bytes, and at most {MAX_UDP_PAYLOAD} fit"
             self._protocol.error_received(OSError(errno.EMSGSIZE, text))
@@ -277,6 +333,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
             self._protocol.error_received(OSError(errno.ENETUNREACH, str(error)))
         except MessageTooLongError as error:
             self._protocol.error_received(OSError(errno.EMSGSIZE, str(error)))
+        except AddressError as error:  # port 0
+            self._protocol.error_received(OSError(errno.EINVAL, str(error)))
 
     def _take(self, arrival: UdpArrival) -> None:
         source = (str(arrival.source), arrival.source_port)

@@ -26,7 +26,7 @@ from .errors import Deadlock, NotSimulated
 from .hosts import Hosts
 from .lacking import no_threads, refuse, refuse_options
 from .loop_duties import Duties
-from .network import network_of
+from .network import address_pair, network_of, refuse_ipv6
 from .waits import deadlock_text, endless_waits, timer_beyond
 
 __all__ = ["PS", "Loop"]
@@ -253,13 +253,16 @@ class Loop(Duties):
         proto: int = 0,
         flags: int = 0,
     ) -> Any:
+        refuse_ipv6(family=family)
         return self.network.look_up(host, port)
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
         local = options.pop("local_addr", None)
+        local = local and address_pair("local_addr", local)
         refuse_options("create_connection", options)
+        refuse_ipv6(family=options.get("family", 0))
         return await self.network.connect(protocol_factory, host, port, local)
 
     async def create_datagram_endpoint(
@@ -270,10 +273,17 @@ class Loop(Duties):
         **options: Any,
     ) -> Any:
         refuse_options("create_datagram_endpoint", options)
-        return await self.network.open_datagrams(protocol_factory, local_addr, remote_addr)
+        refuse_ipv6(family=options.get("family", 0))
+        local = local_addr and address_pair("local_addr", local_addr)
+        remote = remote_addr and address_pair("remote_addr", remote_addr)
+        return await self.network.open_datagrams(protocol_factory, local, remote)
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
         refuse_options("create_server", options)
-        return self.network.listen(protocol_factory, host, port)
+        refuse_ipv6(family=options.get("family", 0))
+        server = self.network.listen(protocol_factory, host, port)
+        if not options.get("start_serving", True):
+            server.hold()
+        return server

@@ -14,21 +14,25 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable
+from ipaddress import IPv6Address
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .errors import NotSimulated
 from .hosts import Host, Hosts, host_here
+from .transport_parts import CallsProtocol, PlainSocket, WriteLimits, announce, check_bytes_like
 
 if TYPE_CHECKING:
     from .loop import Loop
 
 __all__ = [
-    "Address", "Factory", "Network", "Server", "Stream", "network_of", "own_host", "port_number",
+    "Address", "Factory", "Network", "Server", "Stream", "address_pair", "bound_to", "network_of",
+    "own_host", "port_number", "refuse_ipv6",
 ]  # fmt: skip
 
-ANY = (None, "", "0.0.0.0", "::")
-OWN = ("localhost", "127.0.0.1", "::1")
+ANY = (None, "", "0.0.0.0")
+LOOPBACK = "127.0.0.1"
+OWN = ("localhost", LOOPBACK)
 FIRST_FREE_PORT = 49152
 LAST_PORT = 65535
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -47,6 +51,12 @@ class Network:
         self._listening: dict[tuple[int, int], Server] = {}
         self._ports = count(FIRST_FREE_PORT)
 
+    def listening(self, host: Host, port: int, *, own: bool = False) -> Server | None:
+        """Return the server that takes a connection to a host's port, or None. ``own``: the host
+        calls itself."""
+        server = self._listening.get((host.number, port))
+        return server if server is not None and server.takes(own) else None
+
     def look_up(self, name: Any, port: Any) -> list[tuple[Any, ...]]:
         """Return what getaddrinfo would. Raises socket.gaierror if no host of the world has the
         name."""
@@ -56,6 +66,7 @@ class Network:
 
     def _find(self, name: Any) -> Host:
         text = name.decode() if isinstance(name, bytes) else name
+        refuse_ipv6(text)
         found = own_host() if text in OWN or text is None else self._hosts.find(str(text))
         if found is None:
             raise socket.gaierror(socket.EAI_NONAME, f"no host of {self.whole} is called {text!r}")
@@ -66,14 +77,18 @@ class Network:
         own = own_host()
         names = name if isinstance(name, (list, tuple)) else [name]
         for one in names:
+            refuse_ipv6(one)
             if one not in ANY and self._find(one) is not own:
                 raise OSError(errno.EADDRNOTAVAIL, f"{one!r} is not the address of {own.name}")
         number = port_number(port) or next(self._ports)
         if (own.number, number) in self._listening:
             raise OSError(errno.EADDRINUSE, f"{own.name} listens on port {number} already")
-        server = Server(self, own, number, factory)
+        server = Server(self, own, number, factory, bound_to(name))
         self._listening[own.number, number] = server
         return server
+
+    def end(self) -> None:
+        """The programs have ended; what they left open has ended with them."""
 
     def forget(self, server: Server) -> None:
         self._listening.pop((server.host.number, server.port), None)
@@ -93,15 +108,15 @@ class Network:
             raise NotSimulated('local_addr: it needs a world with sockets="tcp"')
         own, target, number = own_host(), self._find(name), port_number(port)
         await asyncio.sleep(self.delay)
-        server = self._listening.get((target.number, number))
+        server = self.listening(target, number, own=target is own)
         if server is None:
             await asyncio.sleep(self.delay)
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
             )
-        here = (own.address, next(self._ports))
+        here = (LOOPBACK if server.loopback else own.address, next(self._ports))
         protocol = factory()
-        stream = Stream(self, protocol, here, (target.address, server.port))
+        stream = Stream(self, protocol, here, server.address)
 
         def meet(other: asyncio.BaseProtocol, there: Address) -> Stream:
             made = Stream(self, other, there, here)
@@ -135,10 +150,46 @@ def own_host() -> Host:
     return host
 
 
+def bound_to(name: Any) -> str | None:
+    """Return 127.0.0.1 if a server's name, or each of its names, is the loopback's; else None."""
+    names = name if isinstance(name, list | tuple) else [name]
+    return LOOPBACK if names and all(one in OWN for one in names) else None
+
+
+def refuse_ipv6(name: Any = None, family: int = 0) -> None:
+    """Raise socket.gaierror, an OSError, for an address of IPv6 or its family."""
+    text = name.decode() if isinstance(name, bytes) else name
+    is_address = isinstance(text, str) and _is_ipv6(text)
+    if family in (0, socket.AF_INET) and not is_address:
+        return
+    what = f"{text} is an address of IPv6" if is_address else f"family is {family!r}"
+    raise socket.gaierror(
+        socket.EAI_ADDRFAMILY, f"{what}, and simulated hosts have no IPv6: use IPv4 or names"
+    )
+
+
+def address_pair(what: str, given: Any) -> tuple[Any, Any]:
+    """Return the host and the port of an address. Raises TypeError for anything else."""
+    if not isinstance(given, tuple | list) or len(given) < 2:
+        raise TypeError(f"{what} is {given!r}, and not a host and a port, as ('h1', 7000)")
+    return given[0], given[1]
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def port_number(given: Any) -> int:
-    """Return a port's number; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
+    """Return a port's number; 0 for None. Raises OverflowError for a number that no port has, and
+    socket.gaierror for what is no number, as asyncio does."""
     number = int(given) if isinstance(given, str | bytes) and given.isdigit() else given or 0
-    if not isinstance(number, int) or not 0 <= number <= LAST_PORT:
+    if isinstance(number, int) and not 0 <= number <= LAST_PORT:
+        raise OverflowError(f"the port is {given!r}: port must be 0-65535.")
+    if not isinstance(number, int):
         raise socket.gaierror(
             socket.EAI_SERVICE, f"the port is {given!r}, and not a number from 0 to {LAST_PORT}"
         )
@@ -146,11 +197,26 @@ def port_number(given: Any) -> int:
 
 
 class Server(asyncio.AbstractServer):
-    """What ``asyncio.start_server`` returns. It listens until it is closed."""
+    """What ``asyncio.start_server`` returns. It listens until it is closed.
 
-    def __init__(self, network: Network, host: Host, port: int, factory: Factory) -> None:
+    ``address``: that of the host, unless another is given. At 127.0.0.1 only its own host reaches
+    it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        host: Host,
+        port: int,
+        factory: Factory,
+        address: str | None = None,
+    ) -> None:
         self.host = host
         self.port = port
+        self.loopback = address == LOOPBACK
+        self.address = (address or host.address, port)
+        self._serving = True
+        self._awaited = False  # by serve_forever
         self._network = network
         self._factory = factory
         self._context = contextvars.copy_context()
@@ -159,7 +225,7 @@ class Server(asyncio.AbstractServer):
     @property
     def sockets(self) -> tuple[Listening, ...]:
         """One object in place of a socket, which knows its name."""
-        return () if self._closed.done() else (Listening((self.host.address, self.port)),)
+        return () if self._closed.done() else (Listening(self.address),)
 
     def accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
         """Make the server's end of a connection, in the context of the program that listens."""
@@ -170,22 +236,48 @@ class Server(asyncio.AbstractServer):
         self._context.run(start, self._factory)
 
     def _accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
-        meet(self._factory(), (self.host.address, self.port)).start()
+        meet(self._factory(), self.address).start()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._network.loop
 
     def is_serving(self) -> bool:
-        return not self._closed.done()
+        return self._serving and not self._closed.done()
+
+    def takes(self, own: bool) -> bool:
+        """Return whether a connection is accepted; ``own``: one of the server's own host."""
+        return self.is_serving() and (own or not self.loopback)
+
+    def hold(self) -> None:
+        """Refuse connections until ``start_serving``."""
+        self._serving = False
 
     async def start_serving(self) -> None:
-        """The server listens from the beginning, so there is nothing to do."""
+        """Accept connections. Raises RuntimeError after ``close``."""
+        self._check_open()
+        self._serving = True
 
     async def serve_forever(self) -> None:
+        """Accept connections until the server is closed, and close it if the task is cancelled.
+
+        Raises RuntimeError after ``close``, and while another task awaits it.
+        """
+        if self._awaited:
+            raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
+        await self.start_serving()
+        self._awaited = True
         try:
             await asyncio.shield(self._closed)
         finally:
+            self._awaited = False
             self.close()
+
+    def _check_open(self) -> None:
+        if self._closed.done():
+            raise RuntimeError(f"server {self!r} is closed")
+
+    def __repr__(self) -> str:
+        return f"<Server of {self.host.name} at {self.address[0]}:{self.port}>"
 
     def close(self) -> None:
         if not self._closed.done():
@@ -206,13 +298,14 @@ class Listening:
         return self._address
 
 
-class Stream(asyncio.Transport):
+class Stream(CallsProtocol, WriteLimits, asyncio.Transport):
     """One end of a connection. What is written arrives in order after the network's delay."""
 
     def __init__(
         self, network: Network, protocol: asyncio.BaseProtocol, here: Address, there: Address
     ) -> None:
-        super().__init__({"sockname": here, "peername": there, "socket": None})
+        options = PlainSocket(socket.SOCK_STREAM, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": options})
         self.peer: Stream | None = None
         self._network = network
         self._protocol: Any = protocol
@@ -226,12 +319,13 @@ class Stream(asyncio.Transport):
 
     def start(self) -> None:
         """Announce the connection to the protocol; both ends exist now."""
-        self._protocol.connection_made(self)
+        announce(self._network.loop, self._protocol, self)
         self.resume_reading()
 
     # ---- out ----
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if data and not self._closing:
@@ -253,10 +347,8 @@ class Stream(asyncio.Transport):
             self._send(None)
 
     def get_write_buffer_size(self) -> int:
+        """Return 0: writes are never held back, and the limits of the buffer have no effect."""
         return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Writes are never held back, so the limits have no effect."""
 
     # ---- in ----
 
@@ -265,12 +357,13 @@ class Stream(asyncio.Transport):
         self._deliver()
 
     def _deliver(self) -> None:
-        while self._due and not self._paused and not self._ended:
+        loop = self._network.loop
+        while self._due and not self._paused and not self._closing:
             self._due -= 1
             message = self._inbox.popleft()
             if message is not None:
-                self._protocol.data_received(message)
-            elif not self._protocol.eof_received():
+                self._give(loop, message)
+            elif not self._call(loop, "eof_received", self._protocol.eof_received):
                 self.close()
 
     def pause_reading(self) -> None:
@@ -289,17 +382,20 @@ class Stream(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
+        self._force_close(None)
+
+    def _force_close(self, error: BaseException | None) -> None:
         if self._closing:
             return
         self._closing = True
         if not self._wrote_eof:
             self._send(None)
-        self._network.loop.call_soon(self._end, None, context=self._context)
+        self._network.loop.call_soon(self._end, error, context=self._context)
 
     def abort(self) -> None:
         self.close()
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         if not self._ended:
             self._ended = True
             self._protocol.connection_lost(error)

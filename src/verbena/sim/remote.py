@@ -282,7 +282,7 @@ class FarNetwork(Network):
             self._streams[letter.peer].take(letter)
 
     def _accept(self, letter: Letter) -> None:
-        server = self._listening.get((self._host.number, letter.port))
+        server = self.listening(self._host, letter.port)
         if server is None:
             self.post(Kind.REFUSED, letter.source, peer=letter.own)
             return
@@ -344,6 +344,6 @@ class FarStream(Stream):
             self._inbox.append(letter.text if letter.kind == Kind.DATA else None)
             self._context.run(self._arrived)
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         self._network.remove(self._own)
         super()._end(error)

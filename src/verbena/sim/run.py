@@ -294,4 +294,5 @@ def close_loop(loop: Loop) -> None:
             loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
+        loop.network.end()
         loop.close()

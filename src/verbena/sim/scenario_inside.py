@@ -26,7 +26,9 @@ from verbena.sim.inside import (
 )
 from verbena.sim.settings import MANY, given, unit
 
-__all__ = ["InsidePlan", "InsideReport", "inside_lines", "read_inside", "used_costs"]
+__all__ = [
+    "InsidePlan", "InsideReport", "full_slices", "inside_lines", "read_inside", "used_costs",
+]  # fmt: skip
 
 WHOLE = {"whole": int}
 
@@ -105,6 +107,21 @@ def inside_lines(reports: Sequence[InsideReport]) -> list[str]:
         f"inside {hosts}: cores busy {busy / time:.0%}, polling {polling / time:.0%}; PCIe "
         f"{up:,} B to memory, {down:,} B to adapters; {interrupts:,} interrupts, {merged:,} "
         f"merged; {missed:,} misses"
+    ]
+
+
+def full_slices(
+    plan: InsidePlan, reports: Sequence[InsideReport], nodes: Sequence[str]
+) -> list[str]:
+    """Return a note for each host whose slices are as many as its inside records: what came later
+    is in no timeline. ``nodes``: the names, by number."""
+    most = plan.keywords.get("slices", 0)
+    return [
+        f"the rows of {nodes[report.host]}'s cores and links end at "
+        f"{int(report.slices['at'].max()) / 10**6:.3f} us, with the {most:,} slices of [inside]: "
+        "more show what came later"
+        for report in reports
+        if most and len(report.slices) >= most
     ]
 
 

@@ -23,7 +23,7 @@ from .callbacks import PS, Callback
 from .errors import NotSimulated
 from .hosts import Host, Hosts
 from .kernel import Arrived, Kernel
-from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, port_number
+from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, bound_to, port_number
 from .network import own_host as own
 
 if TYPE_CHECKING:
@@ -213,7 +213,8 @@ class SocketNetwork(Network):
         peer = None
         if remote is not None:
             peer = (self._find(remote[0]).address, port_number(remote[1]))
-        made = DatagramSocket(self, here, number, factory(), peer)
+        address = bound_to(local[0]) if local else None
+        made = DatagramSocket(self, here, number, factory(), peer, address)
         self.datagrams[here.number, number] = made
         self.used_ports.add((UDP, here.number, number))
         made.start()
@@ -226,10 +227,6 @@ class SocketNetwork(Network):
     def find_host(self, name: Any) -> Host:
         """Return the host with a name or an address. Raises socket.gaierror."""
         return self._find(name)
-
-    def listening(self, host: Host, port: int) -> Server | None:
-        """Return the server of a host's port, or None."""
-        return self._listening.get((host.number, port))
 
     @property
     def now(self) -> int:

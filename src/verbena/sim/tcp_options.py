@@ -9,6 +9,8 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
+from .transport_parts import LINGER, has_no_linger
+
 if TYPE_CHECKING:
     from .tcp_sockets import TcpConnection
 
@@ -19,14 +21,16 @@ CONGESTION = getattr(socket, "TCP_CONGESTION", 13)
 _STORED = {  # options without an effect here
     (socket.SOL_SOCKET, socket.SO_REUSEADDR),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    LINGER,  # close and abort ask has_no_linger
 }
 
 
 class ConnectionSocket:
     """The methods of ``socket.socket`` that programs call on a connected asyncio transport.
 
-    Options with an effect: TCP_NODELAY, TCP_QUICKACK, TCP_CONGESTION ("reno", "cubic", "dctcp") and
-    SO_SNDBUF. Any other raises OSError (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE.
+    Options with an effect: TCP_NODELAY (set from the beginning, as by asyncio), TCP_QUICKACK,
+    TCP_CONGESTION ("reno", "cubic", "dctcp") and SO_SNDBUF. Any other raises OSError
+    (ENOPROTOOPT), but for SO_REUSEADDR and SO_KEEPALIVE; SO_LINGER of 0 s makes the end a RST.
     """
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -34,6 +38,13 @@ class ConnectionSocket:
     def __init__(self, connection: TcpConnection) -> None:
         self._connection = connection
         self._values: dict[tuple[int, int], int | bytes] = {}
+        connection.network.core.set_no_delay(connection.number, True)
+        self._values[socket.IPPROTO_TCP, socket.TCP_NODELAY] = 1  # as asyncio's own transports
+
+    @property
+    def has_no_linger(self) -> bool:
+        """Whether the program has set SO_LINGER to 0 s."""
+        return has_no_linger(self._values.get(LINGER, 0))
 
     def getsockname(self) -> tuple[str, int]:
         return self._connection.here

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 from .kernel import PAGE, SEGMENT, Arrived, parts
 from .network import Factory, Server
 from .tcp_options import ConnectionSocket
-from .transport_parts import WriteLimits, check_bytes_like, give
+from .transport_parts import CallsProtocol, WriteLimits, announce, check_bytes_like
 
 if TYPE_CHECKING:
+    from random import Random
+
     from .hosts import Host
     from .kernel import Kernel
     from .sockets import SocketNetwork
@@ -36,6 +38,7 @@ SYN, ACK, RST, SYN_ACK = 0x02, 0x10, 0x14, 0x12  # flags; a RST has an ACK
 NEWS_DATA, NEWS_ROOM, NEWS_FAILED, NEWS_STRAY = 1, 2, 4, 8  # enum vb_sim_news
 FIRST_TIMEOUT = 10**12  # ps: of a SYN (RFC 6298, 2.1)
 SYN_RETRIES = 6  # as Linux: 127 s
+JITTER_SHARE = 8  # of a SYN's timeout one part in so many is added at random
 READ_MOST = 256 << 10  # bytes of one data_received
 
 
@@ -54,9 +57,11 @@ class Handshake:
         self.accepted = False
         self.pair: tuple[TcpConnection, TcpConnection] | None = None
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._randoms: list[Random] = []  # of the two hosts
 
-    def begin(self, target: Host) -> None:
+    def begin(self, own: Host, target: Host) -> None:
         """Send the SYN, and again until there is an answer."""
+        self._randoms = [own.random, target.random]
         self._repeat(0, SYN, lambda: self._take_syn(target), 0)
 
     def send(self, end: int, flags: int, arrive: Any, *, calls: int = 0) -> None:
@@ -66,16 +71,27 @@ class Handshake:
         ports = self.ports if end == 0 else self.ports[::-1]
         self.network.send_control(hosts, *ports, flags, arrive, calls=calls)
 
-    def _repeat(self, end: int, flags: int, arrive: Any, tries: int) -> None:
+    def _repeat(
+        self, end: int, flags: int, arrive: Any, tries: int, began: int | None = None
+    ) -> None:
+        """Send a SYN or its answer, and again after 1, 3, 7 … s. These times have a jitter, so that
+        connections that have lost their SYN together do not meet again in each round."""
+        now = self.network.now
+        first = now if began is None else began
         self.send(end, flags, arrive, calls=int(flags == SYN and not tries))
 
         def again() -> None:
             if tries < SYN_RETRIES:
-                self._repeat(end, flags, arrive, tries + 1)
+                jitter = self._randoms[end].randrange((FIRST_TIMEOUT << tries) // JITTER_SHARE)
+                self._timers[end] = self.network.after(jitter, more)
             else:
                 self._time_out(end)
 
-        self._timers[end] = self.network.after(FIRST_TIMEOUT << tries, again)
+        def more() -> None:
+            self._repeat(end, flags, arrive, tries + 1, first)
+
+        due = first + (FIRST_TIMEOUT << tries + 1) - FIRST_TIMEOUT
+        self._timers[end] = self.network.after(due - now, again)
 
     def stop(self, end: int) -> None:
         """Stop the timer of an end."""
@@ -110,7 +126,7 @@ class Handshake:
         if self.server.is_serving():
             self._by_program(1, self._accept)
         else:
-            self.pair[1].abort()
+            self.pair[1].reset()
 
     def _accept(self) -> None:
         assert self.server is not None
@@ -181,7 +197,7 @@ async def connect(
         raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {own.name} is in use")
     network.used_ports.add(key)
     made = Handshake(network, ends, (key[2], port))
-    made.begin(target)
+    made.begin(own, target)
     try:
         await made.established
     except BaseException:
@@ -189,7 +205,7 @@ async def connect(
         made.stop(0)
         network.used_ports.discard(key)
         if made.pair is not None:
-            made.pair[0].abort()
+            made.pair[0].reset()
         raise
     made.over = True
     assert made.pair is not None
@@ -200,7 +216,7 @@ async def connect(
     return connection, protocol
 
 
-class TcpConnection(WriteLimits, asyncio.Transport):
+class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
     """One end of a TCP connection."""
 
     peer: TcpConnection
@@ -229,6 +245,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._paused = False
         self._got_eof = False
         self._wrote_eof = self._closing = self._ended = False
+        self._asked_eof = False  # by write_eof; close sets _wrote_eof alone
         self.gone = False  # the core has it no more
         self._kernel = network.kernel(handshake.ends[end])
         self._given = 0  # bytes that the core has, once the processor has copied them
@@ -239,6 +256,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._reads = False  # the program is about to read
         if self._kernel is not None:
             network.core.read(number, 0, False)
+        self._broken: OSError | None = None  # what the next write finds
 
     # ---- its beginning ----
 
@@ -246,7 +264,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         """Announce the connection to the protocol, in the calling program's context."""
         self._context = contextvars.copy_context()
         self._protocol = protocol
-        protocol.connection_made(self)
+        announce(self.network.loop, protocol, self)
         self._deliver()
 
     def start_accepted(self, factory: Factory) -> None:
@@ -257,8 +275,10 @@ class TcpConnection(WriteLimits, asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         check_bytes_like(data)
-        if self._wrote_eof:
+        if self._asked_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
+        if data and self._broken is not None:
+            self._fail(self._broken)
         if not data or self._closing or self.gone:
             return
         self._waiting.append(memoryview(bytes(data)))
@@ -325,6 +345,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
+        self._asked_eof = True
         if not self._wrote_eof and not self.gone:
             self._wrote_eof = True
             self._fill()
@@ -396,7 +417,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
                 data = self.peer._take(count)
                 self._read += count
                 if not self._closing:
-                    self._context.run(give, self._protocol, data)
+                    self._context.run(self._give, self.network.loop, data)
             elif end:
                 self._take_eof()
             else:
@@ -439,7 +460,10 @@ class TcpConnection(WriteLimits, asyncio.Transport):
 
     def _take_eof(self) -> None:
         self._got_eof = True
-        keep = self._closing or self._context.run(self._protocol.eof_received)
+        protocol, loop = self._protocol, self.network.loop
+        keep = self._closing or self._context.run(
+            self._call, loop, "eof_received", protocol.eof_received
+        )
         if not keep:
             self.close()
         self._leave_if_done()
@@ -477,7 +501,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
             self._end_soon(None)
             return
         core = self.network.core
-        if core.arrived(self.number)[0] > self._read:  # unread data: a RST (RFC 2525, 2.17)
+        if self._has_unread() or self.options.has_no_linger:
             self._reset_peer()
             return
         self._paused = False
@@ -489,7 +513,28 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if not self._waiting:  # else when all of it is in the send buffer
             self._end_soon(None)
 
+    def _has_unread(self) -> bool:
+        """Whether data has come that the program does not have: a RST (RFC 2525, 2.17)."""
+        return self.network.core.arrived(self.number)[0] > self._read
+
     def abort(self) -> None:
+        """Forget what is not in the send buffer, and close, as Linux does: a RST follows if data
+        was not read, or with SO_LINGER of 0 s."""
+        self._force_close(None)
+
+    def _force_close(self, error: BaseException | None) -> None:
+        dropped = bool(self._waiting)
+        self._waiting.clear()
+        self._waits = 0
+        self._end_soon(error)
+        if dropped and self._wrote_eof and not self.gone:
+            self._fill()
+        if self._closing and not self.gone and self.options.has_no_linger:
+            self._reset_peer()
+        self.close()
+
+    def reset(self) -> None:
+        """Forget the connection, and send a RST."""
         self._closing = True
         if self.gone:
             self._end_soon(None)
@@ -504,7 +549,15 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         self._handshake.send(self._end, RST, peer.take_reset, calls=calls)
 
     def take_reset(self) -> None:
-        """A RST has come."""
+        """A RST has come. After the peer's end it is the next write's error, as in Linux."""
+        if self._got_eof and not self._closing and not self._wrote_eof:
+            broken = BrokenPipeError(errno.EPIPE, "Broken pipe")
+            if self._waiting:
+                self._fail(broken)
+            else:
+                self._broken = broken
+                self._leave(None, silent=True)
+            return
         self._fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def _fail(self, error: Exception) -> None:
@@ -532,7 +585,7 @@ class TcpConnection(WriteLimits, asyncio.Transport):
         if not silent:
             self._end_soon(error)
 
-    def _end_soon(self, error: Exception | None) -> None:
+    def _end_soon(self, error: BaseException | None) -> None:
         if not self._ended and self._protocol is not None:
             self._ended = True
             self.network.loop.call_soon(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import errno
+import socket
 import struct
 from collections import deque
 from functools import partial
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
 from .kernel import datagram_in
-from .network import port_number
-from .transport_parts import HIGH_WATER
+from .network import LOOPBACK, address_pair, port_number
+from .transport_parts import HIGH_WATER, PlainSocket
 
 if TYPE_CHECKING:
     from .hosts import Host
@@ -47,15 +48,19 @@ class DatagramSocket(asyncio.DatagramTransport):
         port: int,
         protocol: Any,
         peer: tuple[str, int] | None,
+        address: str | None = None,
     ) -> None:
-        here = (host.address, port)
-        super().__init__({"sockname": here, "peername": peer, "socket": None})
+        here = (address or host.address, port)
+        self.loopback = address == LOOPBACK  # takes datagrams of its own host alone
+        options = PlainSocket(socket.SOCK_DGRAM, here, peer)
+        super().__init__({"sockname": here, "peername": peer, "socket": options})
         self.network, self.host, self.port, self.peer = network, host, port, peer
         self._protocol = protocol
         self._context = contextvars.copy_context()
         self._closing = False
         self._waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
         self._waits = 0  # bytes of them
+        self._flush_due = False  # a timer will call _flush_later: one, however many wait
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._paused = False
         self._kernel = network.kernel(host.ports[0])
@@ -70,7 +75,9 @@ class DatagramSocket(asyncio.DatagramTransport):
     def sendto(self, data: Any, addr: Any = None) -> None:
         """Send a datagram. One that is too long is an error (EMSGSIZE) of the protocol."""
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+            raise TypeError(
+                f"data argument must be a bytes-like object, not {type(data).__name__!r}"
+            )
         if self.peer is not None and addr not in (None, self.peer):
             raise ValueError(f"Invalid address: must be None or {self.peer}")
         if addr is None and self.peer is None:
@@ -81,13 +88,17 @@ class DatagramSocket(asyncio.DatagramTransport):
             text = f"a datagram has {len(data)} bytes, and at most {LONGEST} fit"
             self._protocol.error_received(OSError(errno.EMSGSIZE, text))
             return
-        to = self.peer if addr is None else (str(addr[0]), port_number(addr[1]))
+        to = self.peer
+        if addr is not None:
+            host, port = address_pair("addr", addr)
+            to = str(host), port_number(port)
         assert to is not None
         if self._kernel is not None:
             self.network.find_host(to[0])  # it raises here, and not once the processor is free
         self._waiting.append((bytes(data), to))
         self._waits += len(data)
-        self._flush()
+        if not self._flush_due:
+            self._flush()
         if self._waits > self._high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
@@ -102,6 +113,7 @@ class DatagramSocket(asyncio.DatagramTransport):
         while self._waiting:
             if self._backlog() > BACKLOG:
                 rest = self.network.core.backlog(self.host.ports[0])
+                self._flush_due = True
                 self.network.after(rest // 2, self._flush_later)
                 return
             if self._charged:
@@ -127,9 +139,11 @@ class DatagramSocket(asyncio.DatagramTransport):
         self._charged = False
         if self._waiting:  # it may have been aborted
             self._send_first()
-            self._flush_later()
+            if not self._flush_due:
+                self._flush_later()
 
     def _flush_later(self) -> None:
+        self._flush_due = False
         self._flush()
         if self._paused and self._waits <= self._low:
             self._paused = False
@@ -140,7 +154,7 @@ class DatagramSocket(asyncio.DatagramTransport):
     def _send(self, data: bytes, to: tuple[str, int]) -> None:
         network, target = self.network, self.network.find_host(to[0])
         if target is self.host:
-            network.loop.call_later(network.delay, _arrive, network, target, to[1], data, self.here)
+            network.loop.call_later(network.delay, self._arrive_here, to[1], data)
             return
         ends = network.interfaces(self.host, target, to[0])
         source = network.address_of(ends[0]), self.port
@@ -157,6 +171,11 @@ class DatagramSocket(asyncio.DatagramTransport):
             arrived = datagram_in(len(fragments), len(data), arrive)
             taken = partial(kernel.receive, arrived)
         network.send_parcel(ends, fragments, head, self.port << 8 ^ to[1], taken)
+
+    def _arrive_here(self, port: int, data: bytes) -> None:
+        """A datagram to the own host has come; without a socket there the error comes at once."""
+        if not _arrive(self.network, self.host, port, data, self.here, own=True):
+            self._take_unreachable()
 
     def _fragments(self, length: int) -> list[int]:
         """Return the bytes after the IP header of each packet: all but the last are a multiple of 8
@@ -232,12 +251,16 @@ def _arrive(
     data: bytes,
     source: tuple[str, int],
     kernel: Kernel | None = None,
+    *,
+    own: bool = False,
 ) -> bool:
-    """Give a datagram to the socket of a port, whose program the processor wakes. False: there is
-    none."""
+    """Give a datagram to the socket of a port, whose program the processor wakes; ``own``: one of
+    its own host. False: there is none, or one at 127.0.0.1 for others."""
     found = network.datagrams.get((target.number, port))
-    if found is not None and kernel is not None:
+    if found is None or (found.loopback and not own):
+        return False
+    if kernel is not None:
         kernel.read(0, len(data), partial(found.take, data, source))
-    elif found is not None:
+    else:
         found.take(data, source)
-    return found is not None
+    return True
