@@ -443,7 +443,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
         self._read = end
         self.network.core.read(self.number, end, False)
         if not self._closing:
-            self._context.run(give, self._protocol, data)
+            self._context.run(self._give, self.network.loop, data)
         self._deliver()
 
     def _take(self, count: int) -> bytes:
