@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
@@ -393,6 +394,8 @@ def with_pair(
 def test_an_abort_resets_the_peer() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
+        now = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
         writer.transport.abort()
 
     async def client() -> None:

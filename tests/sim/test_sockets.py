@@ -547,9 +547,9 @@ def test_syns_that_were_lost_together_are_sent_again_at_different_times() -> Non
         async def client() -> None:
             loop: Any = asyncio.get_running_loop()
 
-            def send(*args: Any, control: Any = loop.network.send_control) -> None:
+            def send(*args: Any, control: Any = loop.network.send_control, **more: Any) -> None:
                 times.append(loop.time())
-                control(*args)
+                control(*args, **more)
 
             loop.network.send_control = send
             calls = (asyncio.wait_for(asyncio.open_connection("h0", 80), 6) for _ in range(10))
