@@ -74,7 +74,7 @@ class RankCall:
 def open_mpi() -> tuple[str, dict[str, str]]:
     """Open MPI's mpirun, and the environment in which it finds its parts. Raises SkipError."""
     if find_spec("mpi4py") is None:
-        raise SkipError("mpi4py is not installed: make build/stamps/extra-bench")
+        raise SkipError("mpi4py is missing; `make bench` installs it")
     installed = shutil.which("mpirun.openmpi")
     if installed:
         return installed, {}

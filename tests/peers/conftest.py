@@ -72,12 +72,6 @@ def on_hosts(passive: Side, active: Side, **options: Any) -> list[Any]:
     return [returned["h0"], returned["h5"]]
 
 
-@pytest.fixture(params=["direct", pytest.param("roce", marks=OVER_ROCE)])
-def live_carrier(request: pytest.FixtureRequest) -> Any:
-    """What carries a test without simulated hosts; for ``usefixtures``."""
-    return request.param
-
-
 @pytest.fixture(
     params=[
         "direct cm",

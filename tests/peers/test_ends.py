@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import verbena
+from tests.carriers import live_carriers
 from tests.peers.conftest import calling, listening, live
 from verbena import cm
 from verbena.peers import (
@@ -33,7 +34,7 @@ from verbena.peers import (
 from verbena.peers.session import Session
 from verbena.peers.wire import Header
 
-pytestmark = pytest.mark.usefixtures("live_carrier")
+pytest_generate_tests = live_carriers
 CHILD = str(Path(__file__).with_name("peer_child.py"))
 WAYS = ["cm", "socket"]
 

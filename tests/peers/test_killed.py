@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import verbena
+from tests.carriers import live_carriers
 from verbena.peers import PeerConnection, PeerConnectionEnded, RemoteArray
 
-pytestmark = pytest.mark.usefixtures("live_carrier")
+pytest_generate_tests = live_carriers
 CHILD = str(Path(__file__).with_name("killed_child.py"))
 LATEST = 0.15  # seconds after the start of the work
 

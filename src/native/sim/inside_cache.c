@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "event/mix.h"
+
+enum { FIRST_BUCKETS = 64 }; /* a power of two */
 
 struct vb_inside_cached {
     uint64_t key;
@@ -26,7 +29,8 @@ int vb_sim_inside_cache_open(struct vb_inside_cache *cache, uint32_t entries)
         return 0;
     while (buckets < entries)
         buckets *= 2;
-    cache->mask = buckets - 1;
+    cache->buckets = buckets;
+    cache->mask = (buckets < FIRST_BUCKETS ? buckets : FIRST_BUCKETS) - 1;
     cache->slot = calloc(entries, sizeof(*cache->slot));
     cache->bucket = calloc(buckets, sizeof(*cache->bucket));
     return cache->slot && cache->bucket ? 0 : -ENOMEM;
@@ -74,13 +78,34 @@ static void cache_forget(struct vb_inside_cache *cache, uint32_t slot)
     *at = cache->slot[slot].chain;
 }
 
+static void cache_chain(struct vb_inside_cache *cache, uint32_t slot)
+{
+    uint32_t *bucket = cache_bucket(cache, cache->slot[slot].key);
+
+    cache->slot[slot].chain = *bucket;
+    *bucket = slot + 1;
+}
+
+/* Twice as many buckets, once all have a slot on average: a table as large as the cache may become
+ * would be read from memory that is far from the processor, however few pages are used. */
+static void cache_grow(struct vb_inside_cache *cache)
+{
+    cache->mask = cache->mask * 2 + 1;
+    memset(cache->bucket, 0, (cache->mask + 1) * sizeof(*cache->bucket));
+    for (uint32_t slot = 0; slot < cache->used; ++slot)
+        cache_chain(cache, slot);
+}
+
 /* A slot for another key, that is not in the ring. */
 static uint32_t cache_free_slot(struct vb_inside_cache *cache)
 {
     uint32_t slot = cache->oldest;
 
-    if (cache->used < cache->entries)
+    if (cache->used < cache->entries) {
+        if (cache->used > cache->mask && cache->mask + 1 < cache->buckets)
+            cache_grow(cache);
         return cache->used++;
+    }
     cache_forget(cache, slot);
     cache_unlink(cache, slot);
     return slot;
@@ -88,12 +113,11 @@ static uint32_t cache_free_slot(struct vb_inside_cache *cache)
 
 bool vb_sim_inside_cache_touch(struct vb_inside_cache *cache, uint64_t key)
 {
-    uint32_t *bucket, slot;
+    uint32_t slot;
 
     if (!cache->slot)
         return true;
-    bucket = cache_bucket(cache, key);
-    for (slot = *bucket; slot; slot = cache->slot[slot - 1].chain)
+    for (slot = *cache_bucket(cache, key); slot; slot = cache->slot[slot - 1].chain)
         if (cache->slot[slot - 1].key == key) {
             ++cache->hits;
             if (cache->newest != slot - 1) {
@@ -109,7 +133,6 @@ bool vb_sim_inside_cache_touch(struct vb_inside_cache *cache, uint64_t key)
     else
         cache_link(cache, slot);
     cache->slot[slot].key = key;
-    cache->slot[slot].chain = *bucket;
-    *bucket = slot + 1;
+    cache_chain(cache, slot);
     return false;
 }
