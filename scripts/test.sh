@@ -73,6 +73,10 @@ third_part() {
     return $status
 }
 
+# Where NumPy is imported, OpenBLAS starts a thread for each processor, which spins for 90 ms of
+# processor time. No test multiplies matrices that need them, and thousands of processes import it.
+export OPENBLAS_NUM_THREADS=1
+
 # The processes that tests start would each compile what they import where PYTHONDONTWRITEBYTECODE
 # is set.
 "$python" -m compileall -q src/verbena tests

@@ -133,8 +133,7 @@ def link_costs(link: Pcie) -> Iterator[ListedCost]:
     """What a link takes: its round trip, and the rate of each direction."""
     yield ListedCost(
         "pcie_round_trip", TIME, link.round_trip_ns, "ns", "load over a link; half for each way",
-        "about 900 ns of 1000 ns of a loop at 128 B (pcie-bench), from memory; machines differ by "
-        "a factor of ten", "pcie.round_trip",
+        "pcie-bench, at 128 B, from memory; machines differ tenfold", "pcie.round_trip",
     )  # fmt: skip
     yield ListedCost(
         "pcie_rate", TIME, round(link.usable_gbps, 1), "Gb/s",

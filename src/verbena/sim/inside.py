@@ -359,8 +359,7 @@ def counted(
 _MEMORY = "order of magnitude, from memory"
 SOURCES = {
     "pcie": "headers, completions and the usable rate: the model of pcie-bench (SIGCOMM 2018)",
-    "pcie.round_trip": "about 900 ns of 1000 ns of a loop at 128 B (pcie-bench), from memory; "
-    "machines differ by a factor of ten",
+    "pcie.round_trip": "pcie-bench, at 128 B, from memory; machines differ tenfold",
     "cache.beyond": "what a read gains in the processor's cache (pcie-bench), from memory",
     "iommu.miss": "about 330 ns (pcie-bench), from memory",
     "cpu.syscall": "630 to 730 cycles of user and kernel were published in 2018, 250 to 500 ns "
