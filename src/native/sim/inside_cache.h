@@ -13,7 +13,7 @@ struct vb_inside_cache {
     struct vb_inside_cached *slot; /* NULL: there is no cache, and every look-up is a hit */
     uint32_t *bucket;              /* the first slot of each, plus 1; 0: none */
     uint32_t entries, used;
-    uint32_t buckets, mask; /* `mask` of those that are used: more as slots are */
+    uint32_t buckets, mask;  /* `mask` of those that are used: more as slots are */
     uint32_t newest, oldest; /* slots */
     uint64_t hits, misses;
 };
