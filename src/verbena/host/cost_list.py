@@ -97,7 +97,7 @@ def _code() -> Iterator[ListedCost]:
         yield ListedCost(name, CODE, 1, "cycles", per, f"{source}: {a_cycle}")
     yield ListedCost(
         "python_driver", FREE, 0, "cycles",
-        "request, poll and store of an adapter's driver in Python, unless cores are charged for it",
+        "request or poll of an adapter's driver in Python, unless cores are charged",
         "add_node(charged=True) charges verbs_post, doorbell and cq_poll",
     )  # fmt: skip
 
