@@ -141,3 +141,11 @@ def test_a_computer_that_did_nothing_used_nothing() -> None:
     computer.load(Program.assemble("hlt"))
     computer.run()
     assert names(used_costs(computer)) == ["program"]
+
+
+def test_lines_of_a_width_have_the_same_words() -> None:
+    text, narrow = (cost_list_text(listed_costs(), width) for width in (None, 100))
+    assert max(map(len, narrow.splitlines())) <= 100
+    assert narrow.split() == text.split()
+    with pytest.raises(HostError, match="80 places at least"):
+        cost_list_text([], 79)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 from verbena._arguments import checked_arguments
 from verbena.host.computer import Computer
@@ -24,6 +25,7 @@ from verbena.host.hca.formats import CQE_BYTES
 from verbena.host.pcie import Pcie
 
 CODE, CHARGED, TIME, FREE = "machine code", "charged", "time", "takes no time"
+_LEAST_WIDTH = 80
 HEAD = ["cost", "how", "each", "for each; source"]
 
 # Keys of [inside] by the name of the charged cost.
@@ -74,14 +76,23 @@ def listed_cost(name: str) -> ListedCost:
 
 
 @checked_arguments(HostTypeError)
-def cost_list_text(costs: Iterable[ListedCost]) -> str:
-    """Rows as lines of text, each with its source."""
+def cost_list_text(costs: Iterable[ListedCost], width: int | None = None) -> str:
+    """Rows as lines of text, each with its source; HostError for a ``width`` below 80.
+
+    With ``width`` no line is longer: what is too long goes on below.
+    """
+    if width is not None and width < _LEAST_WIDTH:
+        raise HostError(f"lines of the list of costs have {_LEAST_WIDTH} places at least")
     rows = [HEAD, *(one.cells for one in costs)]
     widths = [max(len(row[place]) for row in rows) for place in range(3)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in rows
-    )
+    begin = sum(widths) + 6
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
+        last = [row[3]] if width is None else wrap(row[3], width - begin)
+        lines.append("  ".join([*cells, last[0]]))
+        lines += [" " * begin + each for each in last[1:]]
+    return "\n".join(lines)
 
 
 def _code() -> Iterator[ListedCost]:
