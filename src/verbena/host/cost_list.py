@@ -89,7 +89,7 @@ def cost_list_text(costs: Iterable[ListedCost], width: int | None = None) -> str
     lines = []
     for row in rows:
         cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
-        last = [row[3]] if width is None else wrap(row[3], width - begin)
+        last = [row[3]] if width is None else wrap(row[3], width - begin, break_on_hyphens=False)
         lines.append("  ".join([*cells, last[0]]))
         lines += [" " * begin + each for each in last[1:]]
     return "\n".join(lines)
