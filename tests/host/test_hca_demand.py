@@ -33,6 +33,13 @@ class Paged:
         self.local: Region = self.flat if is_remote else self.there
         self.remote: Region = self.there if is_remote else self.flat
 
+    def register_again(self) -> None:
+        """Let the region of the right node be one to which no page fault has come yet."""
+        self.there.deregister()
+        self.there = self.right.driver.register(
+            VIRTUAL, self.size, pages=self.pages, on_demand=True
+        )
+
     def contents(self) -> tuple[bytes, bytes]:
         """Of the region on demand and of the other."""
         return self.pages.read(VIRTUAL, self.size), self.other.computer.read(BASE, self.size)
@@ -89,10 +96,7 @@ def test_a_read_whose_region_goes_while_its_pages_come_is_refused() -> None:
 def test_a_read_looks_again_for_a_page_that_leaves_while_its_bytes_are_sent(us: int) -> None:
     """Its frame has the bytes of another page then, which are not the peer's to see."""
     paged = Paged(64, 64, is_remote=True)
-    paged.there.deregister()
-    paged.there = paged.right.driver.register(
-        VIRTUAL, paged.size, pages=paged.pages, on_demand=True
-    )
+    paged.register_again()
     expected, _ = paged.contents()
     paged.left.qp.read(paged.local, paged.there)
     paged.left.run(paged.left.computer.now + us * MS // 1000)
@@ -105,10 +109,7 @@ def test_a_read_looks_again_for_a_page_that_leaves_while_its_bytes_are_sent(us: 
 def test_a_read_goes_on_when_most_of_its_pages_leave_while_its_bytes_are_sent() -> None:
     """It had all frames, and has two from then on: more pages are asked for ahead than those."""
     paged = Paged(64, 64, is_remote=True)
-    paged.there.deregister()
-    paged.there = paged.right.driver.register(
-        VIRTUAL, paged.size, pages=paged.pages, on_demand=True
-    )
+    paged.register_again()
     expected, _ = paged.contents()
     paged.left.qp.read(paged.local, paged.there)
     paged.left.run(paged.left.computer.now + 8 * MS // 1000)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +149,16 @@ ln -s /sys/kernel/config/nvmet/subsystems/{nqn} subsystems/{nqn}
 
 def start_linux_target(guest: Guest, kib: int = 32_768) -> None:
     guest.run(LINUX_TARGET.format(nqn=NQN, kib=kib, address=guest.ipv4, port=PORT))
+
+
+@contextmanager
+def serving_guests(lab: Lab, folder: Path) -> Iterator[TargetProcess]:
+    """A target for Linux: namespace 1 is a file, 2 is in memory, of 64 MiB each."""
+    file, size = folder / "disk.img", 64 << 20
+    with file.open("wb") as made:
+        made.truncate(size)
+    running = TargetProcess(lab, file, size)
+    yield running
+    for guest in lab.guests:
+        guest.run("umount /mnt 2>/dev/null; nvme disconnect-all; dmesg -c > /dev/null")
+    running.kill()

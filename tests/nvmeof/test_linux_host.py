@@ -19,6 +19,7 @@ from tests.nvmeof.linux_disks import (
     cut_cable,
     disconnect_disks,
     options_of,
+    serving_guests,
     verify_command,
     wait_for,
 )
@@ -43,15 +44,8 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def target(lab: Lab, tmp_path: Path) -> Iterator[TargetProcess]:
-    """Namespace 1 is a file, 2 is in memory."""
-    file = tmp_path / "disk.img"
-    with file.open("wb") as made:
-        made.truncate(64 * MIB)
-    running = TargetProcess(lab, file, 64 * MIB)
-    yield running
-    for guest in lab.guests:
-        guest.run("umount /mnt 2>/dev/null; nvme disconnect-all; dmesg -c > /dev/null")
-    running.kill()
+    with serving_guests(lab, tmp_path) as running:
+        yield running
 
 
 def test_discover(lab: Lab, target: TargetProcess) -> None:

@@ -15,13 +15,13 @@ from tests.nvmeof.linux_disks import (
     boot_guests,
     connect_disks,
     disconnect_disks,
+    serving_guests,
     verify_command,
 )
 from tests.roce import linux_guest
 from tests.roce.linux_guest import Lab
 
 pytestmark = [pytest.mark.debian, pytest.mark.timeout(420)]
-MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,8 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def target(lab: Lab, tmp_path: Path) -> Iterator[TargetProcess]:
-    """Namespace 1 is a file, 2 is in memory."""
-    file = tmp_path / "disk.img"
-    with file.open("wb") as made:
-        made.truncate(64 * MIB)
-    running = TargetProcess(lab, file, 64 * MIB)
-    yield running
-    lab.guests[0].run("nvme disconnect-all; dmesg -c > /dev/null")
-    running.kill()
+    with serving_guests(lab, tmp_path) as running:
+        yield running
 
 
 @pytest.mark.parametrize("namespace", [1, 2], ids=["file", "memory"])

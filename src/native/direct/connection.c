@@ -237,9 +237,11 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
 
 bool vb_direct_connection_is_dead(const struct vb_connection *to)
 {
-    return to->peer && to->remote && atomic_load(&to->peer->gone) &&
-           to->remote->qp_num == to->qp->shared->dest_qp_num &&
-           atomic_load(&to->remote->state) != IBV_QPS_RESET;
+    if (!to->peer || !to->remote || !atomic_load(&to->peer->gone))
+        return false;
+    return to->target != to || /* at a proxy, whose entry is no end of the connection */
+           (to->remote->qp_num == to->qp->shared->dest_qp_num &&
+            atomic_load(&to->remote->state) != IBV_QPS_RESET);
 }
 
 enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t *value)
