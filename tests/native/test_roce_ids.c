@@ -369,6 +369,15 @@ static void test_how_many_datagrams_are_believed(void)
     CHECK_EQ(count_datagrams_believed(5596 * ms), 1 << 16);
 }
 
+/* Other processes get what moves the counter: an answer of a connection manager comes once. */
+static void test_datagrams_between_other_processes_packets(void)
+{
+    spend_all();
+    ids.shared = true;
+    for (uint32_t i = 1; i < 100; ++i)
+        CHECK_EQ(datagram_arrives((uint16_t)(11 + 5000 * i), i * ms, i * ms), 1);
+}
+
 /* Two datagrams, 40 ms apart: the first was read that late, and so its sender was not silent for
  * what the reader takes for no time at all. */
 static unsigned behind_one_read_late(uint64_t earliest)
@@ -598,6 +607,7 @@ int main(void)
     RUN(test_a_jump_behind_a_delayed_datagram);
     RUN(test_ticks_that_are_left);
     RUN(test_how_many_datagrams_are_believed);
+    RUN(test_datagrams_between_other_processes_packets);
     RUN(test_a_datagram_behind_one_that_was_read_late);
     RUN(test_the_same_again);
     RUN(test_a_doubled_one);

@@ -37,6 +37,7 @@ static uint64_t now_ns(void)
 
 struct report {
     uint32_t packets, repeated, foreign, members;
+    bool met;
     uint64_t counts[VB_REUSEPORT_COUNTS];
 };
 
@@ -61,6 +62,13 @@ struct inside {
     struct report report;
     uint8_t seen[PSNS];
 };
+
+static void meet(void *argument)
+{
+    struct inside *in = argument;
+
+    in->report.met = true;
+}
 
 static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
@@ -93,7 +101,7 @@ static void open_member(struct inside *in, bool with_program)
 {
     struct vb_udp_config udp = {.prepare = with_program ? vb_roce_reuseport_prepare : NULL};
     struct vb_reuseport_config config = {
-        .no_program = !with_program, .deliver = deliver, .argument = in};
+        .no_program = !with_program, .deliver = deliver, .met = meet, .argument = in};
 
     CHECK_EQ(vb_roce_udp_open(&udp, &in->udp), 0);
     config.group = vb_roce_udp_fd(in->udp);
@@ -581,6 +589,21 @@ static void test_a_late_answer_counts(void)
     stop(&late);
 }
 
+/* The identifications of a sender that counts tell less then (roce/ids.h). */
+static void test_who_is_not_alone_hears_of_it(void)
+{
+    struct member members[2] = {start(FIRST_SLOT)};
+
+    await_rebuild(members, &(uint64_t){0}, 1, 1);
+    CHECK(!ask(&members[0]).met);
+    members[1] = start(FIRST_SLOT + 1);
+    await_rebuild(&members[1], &(uint64_t){0}, 1, 2);
+    CHECK(ask(&members[0]).met);
+    CHECK(ask(&members[1]).met);
+    stop(&members[0]);
+    stop(&members[1]);
+}
+
 /* Packets for a slot that nobody has are dropped, and do not keep the members busy. */
 static void test_nobody_has_the_slot(void)
 {
@@ -705,6 +728,7 @@ int main(void)
     RUN(test_one_is_stopped);
     RUN(test_one_is_stopped_and_one_unknown);
     RUN(test_a_late_answer_counts);
+    RUN(test_who_is_not_alone_hears_of_it);
     RUN(test_nobody_has_the_slot);
     RUN(test_a_port_that_ends_forwards_what_waits);
     RUN(test_another_user);

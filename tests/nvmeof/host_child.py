@@ -20,6 +20,7 @@ BLOCK = 4096
 PORT = int(os.environ.get("NVME_PORT", nvmeof.PORT))
 NSID = int(os.environ.get("NVME_NSID", "1"))
 BEGIN = int(os.environ.get("NVME_BEGIN", "0"))
+CONNECTED = "connected after"  # seconds
 SIZE = int(os.environ.get("NVME_SIZE", str(16 << 20)))
 
 
@@ -82,10 +83,12 @@ async def main(address: str, nqn: str, what: str, *words: str) -> None:
         except nvmeof.CommandFailed as error:
             print(error)
         return
+    began = time.monotonic()
     async with await nvmeof.connect(address, nqn, PORT, options) as controller:
+        print(f"{CONNECTED} {time.monotonic() - began:.2f}", flush=True)
         if what == "verify":
             await verify(controller, int(words[0]), float(words[1]) if words[1:] else 0.0)
-        else:
+        elif what == "commands":
             await commands(controller)
 
 

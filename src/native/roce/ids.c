@@ -107,13 +107,15 @@ static uint32_t ids_pause(const struct vb_ids_sender *sender, const struct vb_id
 /*
  * A datagram that nobody sends again, of a sender of which nothing is known, or nothing new: it is
  * believed, or all of a program that sends one now and then would be lost. Of a sender that counts
- * on, one in a row at most is dropped.
+ * on, one in a row at most is dropped, and none where other processes can have got what came
+ * between: Linux waits four seconds before it sends an answer of its connection manager again.
  */
-static bool ids_must_take(const struct vb_ids_sender *sender, const struct vb_ids_doubt *doubt)
+static bool ids_must_take(const struct vb_ids *ids, const struct vb_ids_sender *sender,
+                          const struct vb_ids_doubt *doubt)
 {
     if (doubt->reliable || !doubt->unseen.dont_fragment || sender->kind == VB_IDS_SEGMENTS)
         return false;
-    return sender->kind == VB_IDS_UNKNOWN || sender->doubts > 1 ||
+    return ids->shared || sender->kind == VB_IDS_UNKNOWN || sender->doubts > 1 ||
            ids_ticks(sender->believed.when, doubt->now) == TICKS_MAX;
 }
 
@@ -201,7 +203,7 @@ static enum vb_ids_verdict ids_weigh(struct vb_ids *ids, struct vb_ids_sender *s
         return VB_IDS_CONFIRMS;
     }
     ids_remember(ids, flow, doubt);
-    if (!right && !ids_must_take(sender, doubt))
+    if (!right && !ids_must_take(ids, sender, doubt))
         return VB_IDS_DOUBTED;
     ids_believe(sender, flow, doubt->unseen, doubt->earliest);
     return VB_IDS_RIGHT;

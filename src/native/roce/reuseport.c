@@ -360,6 +360,13 @@ static void reuseport_step(struct vb_reuseport *reuseport, uint64_t now)
     }
 }
 
+/* This process is not alone on the port. */
+static void reuseport_meet(const struct vb_reuseport *reuseport)
+{
+    if (reuseport->config.met)
+        reuseport->config.met(reuseport->config.argument);
+}
+
 /* The answer came after the rebuild, so the process that was busy may be missing in the program. */
 static void take_late_answer(struct vb_reuseport *reuseport, uint64_t now)
 {
@@ -377,6 +384,8 @@ static void read_answers(struct vb_reuseport *reuseport, uint64_t now)
     while ((length = recv(reuseport->probe_fd, &answer, sizeof(answer), MSG_DONTWAIT)) >= 0) {
         if (length != sizeof(answer) || answer.nonce != reuseport->nonce)
             continue;
+        if (answer.instance != reuseport->config.instance)
+            reuseport_meet(reuseport);
         if (reuseport->phase != ASKING) {
             take_late_answer(reuseport, now);
             continue;
@@ -432,6 +441,8 @@ static void take_question(struct vb_reuseport *reuseport, const struct vb_arriva
         return;
     }
     ++reuseport->counts[VB_REUSEPORT_QUESTIONS];
+    if (question.nonce != reuseport->nonce)
+        reuseport_meet(reuseport);
     if (question.kind == QUESTION)
         answer_question(reuseport, &question);
     else
@@ -444,6 +455,7 @@ static void take_stray(struct vb_reuseport *reuseport, uint32_t slot,
     int error = vb_roce_forward_send(reuseport->forward, slot, arrival, now);
 
     ++reuseport->counts[VB_REUSEPORT_STRAYS];
+    reuseport_meet(reuseport);
     if (error == 0)
         ++reuseport->counts[VB_REUSEPORT_FORWARDED];
     else if (error == -EAGAIN)

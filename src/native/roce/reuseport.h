@@ -56,6 +56,9 @@ enum vb_reuseport_count {
     VB_REUSEPORT_COUNTS
 };
 
+/* Called when another member was heard of, and again and again. */
+typedef void vb_met_fn(void *argument);
+
 struct vb_reuseport_config {
     int group; /* the UDP socket on the port, or later by vb_roce_reuseport_set_group; the caller
                   closes it */
@@ -63,7 +66,8 @@ struct vb_reuseport_config {
     uint64_t instance; /* a random number that tells this process from others */
     bool no_program;   /* no program is attached, so that everything is forwarded: for tests */
     vb_forwarded_fn *deliver;
-    void *argument; /* of deliver */
+    vb_met_fn *met; /* or NULL */
+    void *argument; /* of deliver and met */
 };
 
 struct vb_reuseport;

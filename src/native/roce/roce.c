@@ -587,10 +587,21 @@ static int open_udp(struct vb_roce *roce)
     return vb_roce_udp_open(&config, &roce->udp);
 }
 
+/* vb_reuseport_config.met */
+static void roce_met(void *argument)
+{
+    const struct vb_roce *roce = argument;
+
+    vb_roce_udp_share(roce->udp);
+}
+
 static int open_reuseport(struct vb_roce *roce)
 {
-    struct vb_reuseport_config config = {
-        .group = -1, .port = roce->config.port, .deliver = roce_deliver, .argument = roce};
+    struct vb_reuseport_config config = {.group = -1,
+                                         .port = roce->config.port,
+                                         .deliver = roce_deliver,
+                                         .met = roce_met,
+                                         .argument = roce};
 
     if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
         return -EIO;

@@ -124,6 +124,8 @@ bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival);
  */
 uint64_t vb_roce_udp_deadline(const struct vb_udp *udp);
 void vb_roce_udp_expire(struct vb_udp *udp, uint64_t now);
+/* Other processes of this host take packets from the same port (ids.h). */
+void vb_roce_udp_share(struct vb_udp *udp);
 /* What was seen of the packet that vb_roce_udp_next gave last. */
 struct vb_udp_seen vb_roce_udp_last(const struct vb_udp *udp);
 

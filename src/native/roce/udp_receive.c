@@ -313,6 +313,11 @@ static bool keep_unconfirmed(struct vb_udp *udp, const uint8_t *bytes,
     return true;
 }
 
+void vb_roce_udp_share(struct vb_udp *udp)
+{
+    udp->in->ids.shared = true;
+}
+
 uint64_t vb_roce_udp_deadline(const struct vb_udp *udp)
 {
     const struct vb_unconfirmed *at = vb_roce_unconfirmed_oldest(&udp->in->unconfirmed);
