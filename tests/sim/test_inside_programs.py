@@ -50,6 +50,8 @@ def test_each_message_costs_what_its_parts_cost() -> None:
             "wakeup": 4500 * 2 * COUNT,
             "syscall": 700 * 2 * 2 * COUNT,
             "spin": 0,
+            "registration": 3000,
+            "registration_page": 2000,
         }
         # A request of 16 + 4 + 64 bytes takes two lines. A receive request is 16 bytes.
         assert seen.down.tlps == {

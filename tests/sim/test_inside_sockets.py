@@ -14,7 +14,6 @@ import pytest
 
 from verbena import sim
 from verbena.host.costs import Costs
-from verbena.host.hca import HcaCosts
 from verbena.host.tcp_path import HEADERS, TcpPath
 from verbena.sim import World
 from verbena.sim.inside import Inside, InsideCounters
@@ -555,45 +554,3 @@ def test_names_of_the_kernel_are_not_for_programs() -> None:
             await sim.charge("skb", us=1)
 
     sim.run({"h0": program}, pair({})[0])
-
-
-# ---- registration --------------------------------------------------------------------------------
-
-
-def registered(inside: dict[str, Any] | None, length: int, **how: Any) -> tuple[int, list[Inside]]:
-    """The ps that a program is charged for registering so many bytes."""
-    world, insides = pair(inside)
-
-    async def program() -> int:
-        await sim.charge_registration(length, **how)
-        return now()
-
-    return sim.run({"h0": program}, world).returned["h0"], insides
-
-
-def test_registration_costs_a_region_and_its_pages() -> None:
-    costs = HcaCosts()
-    size = 64 << 20
-    took, insides = registered({}, size)
-    seen = insides[0].counters()
-    pages = size // 4096
-    assert seen.cycles["registration"] == costs.registration
-    assert seen.cycles["registration_page"] == costs.registration_page * pages
-    assert took == seen.busy == pytest.approx((3000 + 2000 * pages) * 1000 / 3, abs=2)
-    assert "kernel.registration_page" in insides[0].printed_costs()
-    took, insides = registered({"kernel": {"registration": 10, "registration_page": 7}}, 4097)
-    assert insides[0].counters().busy == took == 3333 + 4667
-    assert registered({}, size, page=2 << 20)[0] == pytest.approx(67_000 * 1000 / 3, abs=2)
-    assert registered(None, size)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("length", "page", "error"),
-    [(0, 4096, ValueError), (1, 5000, ValueError), (1, 64, ValueError), (1.5, 4096, TypeError)],
-)
-def test_registrations_are_checked(length: Any, page: int, error: type[Exception]) -> None:
-    for inside in ({}, None):
-        with pytest.raises(error, match="charge_registration"):
-            registered(inside, length, page=page)
-    with pytest.raises(RuntimeError, match="no program on a simulated host"):
-        asyncio.run(sim.charge_registration(1))

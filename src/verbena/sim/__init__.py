@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena.sim._world import EVENT, FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
 from verbena.sim.build import add_group, build, build_bare, levels
-from verbena.sim.charge import charge, charge_registration
+from verbena.sim.charge import charge
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated, ProgramEnded, WorldEnded
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
@@ -62,7 +62,6 @@ __all__ = [
     "build",
     "build_bare",
     "charge",
-    "charge_registration",
     "levels",
     "run",
     "run_processes",

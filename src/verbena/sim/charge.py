@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program computes on a simulated host takes a core of the host's inside: ``sim.charge``,
-and ``sim.charge_registration`` for memory that it registers.
+"""What a program computes on a simulated host takes a core of the host's inside: ``sim.charge``.
 
 Programs of ``sim.run`` await it, and those in processes of their own (``remote``). A host without
 an inside computes in no time, as it does everything else.
@@ -13,7 +12,7 @@ import asyncio
 from .callbacks import seconds_of
 from .hosts import host_here
 
-__all__ = ["charge", "charge_registration"]
+__all__ = ["charge"]
 
 
 async def charge(
@@ -33,21 +32,6 @@ async def charge(
     if host is None:
         raise RuntimeError("charge: this is no program on a simulated host (sim.run)")
     await _until(host.charge(name, us=us, cycles=cycles, core=core))
-
-
-async def charge_registration(length: int, *, page: int = 4096) -> None:
-    """Charge this program's host for registering so many bytes, in pages of ``page`` bytes.
-
-    ``reg_mr`` and ``alloc`` take no time themselves. It costs "registration" and, for each page,
-    "registration_page" of the inside's settings "kernel", on the first core. Returns when the work
-    is done, and at once on a host without an inside. Raises ValueError for less than a byte, and
-    for a page that is no power of two from 4096 on; TypeError for other types; RuntimeError outside
-    of a program; NotSimulated in a program of ``sim.run_processes``.
-    """
-    host = host_here()
-    if host is None:
-        raise RuntimeError("charge_registration: this is no program on a simulated host (sim.run)")
-    await _until(host.charge_registration(length, page))
 
 
 async def _until(ended: int | None) -> None:

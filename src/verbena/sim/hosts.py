@@ -22,7 +22,7 @@ from verbena.verbs.library import load
 
 from ._world import Attachment, Attachments, World, inside_of
 from .arguments import pkey_tables, require, unknown_name, whole_number
-from .inside import checked_charge, checked_pages
+from .inside import checked_charge
 
 if TYPE_CHECKING:
     from verbena.cm import ConnectionManagerDevice
@@ -103,16 +103,12 @@ class Host(Place):
             return None
         return self.attachments.now + inside.charge(name, us=us, cycles=cycles, core=core)
 
-    def charge_registration(self, length: int, page: int) -> int | None:
-        """Let the first core of the host's inside register memory, as
-        ``verbena.sim.charge_registration`` says. Returns and raises as ``charge`` does."""
+    def registered(self, length: int, pinned: bool) -> None:
+        """Let the first core of the host's inside work for a region that a program registered."""
         assert self.hosts is not None
-        pages = checked_pages(length, page)
-        inside = inside_of(self.hosts.world, self.ports[0]) if self.ports else None
-        if inside is None:
-            return None
-        inside.spend("registration", 1)
-        return self.attachments.now + inside.spend("registration_page", pages)
+        inside = inside_of(self.hosts.world, self.ports[0])
+        if inside is not None:
+            inside.register(length, pinned)
 
     def random_bytes(self, count: int) -> bytes:
         return self.random.randbytes(count)

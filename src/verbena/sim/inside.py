@@ -57,21 +57,6 @@ def checked_charge(name: str, us: float | None, cycles: int | None) -> float:
     return given
 
 
-def checked_pages(length: int, page: int) -> int:
-    """Return the pages of a registration that is right for any host. Raises ValueError and
-    TypeError."""
-    for given in (length, page):
-        if not isinstance(given, int):
-            raise TypeError(f"charge_registration: {given!r} is no whole number of bytes")
-    if length < 1:
-        raise ValueError(f"charge_registration: a region has at least one byte, not {length}")
-    if page < 4096 or page & page - 1:
-        raise ValueError(
-            f"charge_registration: a page is a power of two from 4096 bytes on, not {page}"
-        )
-    return -(-length // page)
-
-
 _SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
 
 
@@ -434,6 +419,13 @@ class Inside:
         to do. Returns the ps until the end. ``kernel.Kernel`` calls it for sockets."""
         own = self._own.get(name) or self._kernel_cost(name)
         return self._compute(0, own.number, round(own.add(times) * 1000 / self.settings.cpu.ghz))
+
+    def register(self, length: int, pinned: bool) -> None:
+        """Let the first core register so many bytes, and pin and map their pages of ``hca.page``
+        bytes, unless they are registered on demand."""
+        self.spend("registration", 1)
+        if pinned:
+            self.spend("registration_page", -(-length // self.settings.hca.page))
 
     def _kernel_cost(self, name: str) -> OwnCost:
         is_basic = name in COSTS

@@ -33,10 +33,11 @@ class Kind(IntEnum):
     RETURNED = 6  # to the world: what the program returned (pickle)
     OVER = 7  # from the world: all programs have returned
     ASK = 8  # to the world: a call of a device of the connection manager (far_connections)
-    ANSWER = 9  # from the world, to the last ASK or CHARGE
+    ANSWER = 9  # from the world, to the last ASK, CHARGE or REGISTERED
     EVENTS = 10  # from the world: the device `own` has events
     STUCK = 11  # to the world: what of the program waits, while nothing is left to happen
     CHARGE = 12  # to the world: the program computes (JSON); ANSWER has the end, or why not
+    REGISTERED = 13  # to the world: the program has registered memory (JSON); ANSWER is empty
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from ._world import NOTHING_LEFT, Crossing, World
+from ._world import NOTHING_LEFT, Crossing, World, inside_of
 from .arguments import run_settings
 from .callbacks import PS, ps_of
 from .errors import Deadlock, NotSimulated, ProgramEnded
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
 
 __all__ = ["Processes", "run_processes"]
+
+_ASKING = (Kind.ASK, Kind.CHARGE, Kind.REGISTERED)  # a program waits for the answer
 
 PATIENCE_S = 10  # for the end of a process after that of its program
 
@@ -140,6 +142,7 @@ class Processes:
             "ports": ports,
             "control_delay": self._delay,
             "seed": self._seed,
+            "has_inside": inside_of(self.hosts.world, host.ports[0]) is not None,
         }
 
     def run(self) -> Result:
@@ -208,11 +211,13 @@ class Processes:
         asked = False
         for packed in letters:
             letter = Letter.read(packed)
-            asked |= letter.kind in (Kind.ASK, Kind.CHARGE)
+            asked |= letter.kind in _ASKING
             if letter.kind == Kind.ASK:
                 program.letters.insert(0, self._answer(program, letter.text))
             elif letter.kind == Kind.CHARGE:
                 program.letters.insert(0, self._charged(program, letter.text))
+            elif letter.kind == Kind.REGISTERED:
+                program.letters.insert(0, self._registered(program, letter.text))
             else:
                 self._post(letter)
         if asked:
@@ -240,6 +245,11 @@ class Processes:
             answer = [type(error).__name__, str(error)]
         number, now = program.host.number, self.hosts.attachments.now
         return Letter(now, Kind.ANSWER, target=number, text=json.dumps(answer).encode())
+
+    def _registered(self, program: _Program, told: bytes) -> Letter:
+        """Let the first core of the host's inside work for memory that a program registered."""
+        program.host.registered(**json.loads(told))
+        return Letter(self.hosts.attachments.now, Kind.ANSWER, target=program.host.number)
 
     def _post(self, letter: Letter) -> None:
         if letter.kind == Kind.RETURNED:

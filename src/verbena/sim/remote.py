@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from ._world import FarAttachments
 from .callbacks import PS, ps_of
 from .charge import charge as compute
-from .errors import Deadlock, NotSimulated
+from .errors import Deadlock
 from .far_connections import FarDevice
 from .hosts import Host, Hosts, host_here
 from .letters import VARIABLE, WHOLE, Kind, Letter
@@ -103,6 +103,7 @@ def _attached() -> Iterator[FarHost]:
         settings = json.loads(Letter.read(letter).text)
         hosts = FarHosts(attachments, settings["ports"], settings["seed"])
         host, delay = hosts[settings["host"]], settings["control_delay"]
+        host.has_inside = settings["has_inside"]
         host.loop = loop = Loop(hosts, delay)
         loop.network = host.network = FarNetwork(loop, hosts, delay, host)
         attachments.on_letter = host.network.deliver
@@ -135,6 +136,7 @@ class FarHost(Host):
     attachments: FarAttachments
     loop: Loop
     network: FarNetwork
+    has_inside: bool
 
     def open_connection_manager(self) -> FarDevice:
         """Open a device for ``verbena.cm``."""
@@ -173,10 +175,10 @@ class FarHost(Host):
         assert answer is None or isinstance(answer, int)
         return answer
 
-    def charge_registration(self, length: int, page: int) -> int | None:
-        raise NotSimulated(
-            "charge_registration: in a process of its own a program charges cycles by sim.charge"
-        )
+    def registered(self, length: int, pinned: bool) -> None:
+        if self.has_inside:
+            given = {"length": length, "pinned": pinned}
+            self.ask(json.dumps(given).encode(), Kind.REGISTERED)
 
     def ask(self, text: bytes, kind: Kind = Kind.ASK) -> bytes:
         """Send a call to the world's process, and return the answer."""

@@ -15,6 +15,7 @@ cdef enum:
 cdef enum:
     WRITING_ACCESS = 1 | 2 | 8             # LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC
     ZERO_BASED_ACCESS = 32
+    ON_DEMAND_ACCESS = 1 << 6              # IBV_ACCESS_ON_DEMAND
     OPTIONAL_ACCESS = 0x3ff00000           # IBV_ACCESS_OPTIONAL_RANGE: ignored, never refused
     PAGE = 4096
 
@@ -427,6 +428,8 @@ cdef class MR(Resource):
         _end_all((self, pd))
         if code:
             raise self.context._failed("rereg_mr", errno)
+        if flags & REREG_TRANSLATION:
+            _tell_place(nbytes, wanted)
         return 0
 
     def __len__(self):
@@ -606,6 +609,14 @@ cdef int _allocate(MR mr) except -1:
     return 0
 
 
+cdef int _tell_place(size_t nbytes, unsigned int flags) except -1:
+    """A simulated host's processor pays for what its programs register."""
+    here = _place.get()
+    if here is not None:
+        here.registered(nbytes, not flags & ON_DEMAND_ACCESS)
+    return 0
+
+
 cdef MR _register(PD pd, MR mr, access, str call):
     cdef unsigned int flags = _access_flags(access)
     cdef Library library = pd.context.library
@@ -621,6 +632,7 @@ cdef MR _register(PD pd, MR mr, access, str call):
     pd._end()
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
+    _tell_place(mr.nbytes, flags)
     mr.zero_based = flags & ZERO_BASED_ACCESS
     mr.base = 0 if mr.zero_based else <uintptr_t>mr.start
     return mr

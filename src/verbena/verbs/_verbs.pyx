@@ -63,6 +63,7 @@ from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
 from verbena.verbs.errors import RangeError, VerbsError, closed as _closed_error, completion_failed
 from verbena.verbs.errors import failed, no_option, unready, without_packets
+from verbena.verbs.here import place as _place
 
 cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t)

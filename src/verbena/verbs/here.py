@@ -24,6 +24,10 @@ class Place(Protocol):
         """Return the adapters of the host."""
         ...
 
+    def registered(self, length: int, pinned: bool) -> None:
+        """A program has registered so many bytes; ``pinned``: their pages are, all at once."""
+        ...
+
     def random_bytes(self, count: int) -> bytes:
         """Return ``count`` random bytes, from the world's seed, so that a run can be repeated."""
         ...
