@@ -133,7 +133,9 @@ def test_without_a_new_route_the_sender_gives_up_and_nobody_tells_the_other_end(
             await asyncio.sleep(0.002)
             with pytest.raises(verbs.CompletionError) as error:
                 await conn.aqp.send(conn.pd.alloc(64, WRITE))
-            await conn.disconnect()
+            with pytest.raises(cm.ConnectTimeout, match="has not answered the disconnect request"):
+                await conn.disconnect(timeout=1e-3)
+            await conn.wait_closed()
             return f"{conn.closed}, {error.value}"
 
     result = sim.run({"h0": server, "h5": client}, world)

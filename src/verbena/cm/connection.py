@@ -42,6 +42,10 @@ __all__ = [
 
 _READS = 16
 _LEVEL_ID, _TOS, _ACK_TIMEOUT = 0, 0, 3
+_NO_DREP = (
+    "the peer has not answered the disconnect request; the connection has ended here: close() it,"
+    " or wait longer by wait_closed()"
+)
 
 
 class AcceptOptions(QueueOptions, total=False):
@@ -164,12 +168,13 @@ class ConnectionBase(QueueAccess):
                 if not self._was_released:
                     raise
                 return Closed.HERE  # another thread has closed it meanwhile
-        return await self._wait(deadline)
+        return await self._wait(deadline, _NO_DREP)
 
-    async def _wait(self, deadline: float | None) -> Closed:
+    async def _wait(self, deadline: float | None, silence: str = "") -> Closed:
+        """Wait until the connection has ended. Raises ConnectTimeout, which says ``silence``."""
         while (closed := self.closed) is None:
             if deadline is not None and self.id.channel.time() >= deadline:
-                raise self.id.time_is_over()
+                raise self.id.time_is_over(silence)
             await self.id.channel.wait(self.id, deadline)
         return closed
 
