@@ -20,7 +20,7 @@ import pytest
 
 import verbena
 from tests.carriers import live_carriers
-from tests.peers.conftest import calling, listening, live
+from tests.peers.conftest import calling, listening
 from verbena import cm
 from verbena.peers import (
     Ended,
@@ -31,8 +31,6 @@ from verbena.peers import (
     Reconnect,
     sync,
 )
-from verbena.peers.session import Session
-from verbena.peers.wire import Header
 
 pytest_generate_tests = live_carriers
 CHILD = str(Path(__file__).with_name("peer_child.py"))
@@ -140,89 +138,6 @@ def test_a_synchronous_listener() -> None:
 
 
 @pytest.mark.parametrize("via", WAYS)
-def test_a_connection_comes_back(via: str) -> None:
-    """Both sides lose the queue pair now and then; each message arrives once, in order."""
-    count = 300
-
-    async def receive(conn: PeerConnection) -> list[int]:
-        return [int.from_bytes(m[:4], "little") async for m in conn]
-
-    async def send(conn: PeerConnection) -> int:
-        lost = 0
-        for number in range(count):
-            size = 6000 if number % 10 == 3 else 20
-            await conn.send(number.to_bytes(4, "little") + bytes(size))
-            transport = conn._session.transport
-            if number % 60 == 30 and transport is not None:
-                transport.close()
-                lost += 1
-        return lost
-
-    policy = Reconnect(within=20, first=0.01)
-    got, lost = asyncio.run(live(receive, send, via=via, reconnect=policy, slots=8))
-    assert lost == 5
-    assert got == list(range(count))
-
-
-@pytest.mark.parametrize("noticed", [False, True])
-@pytest.mark.parametrize("via", WAYS)
-def test_who_leaves_right_after_a_loss_comes_back_for_its_messages(via: str, noticed: bool) -> None:
-    async def receive(conn: PeerConnection) -> tuple[list[bytes], Ended | None]:
-        return [bytes(m) async for m in conn], conn.closed
-
-    async def send(conn: PeerConnection) -> None:
-        await conn.send(b"first")
-        transport = conn._session.transport
-        assert transport is not None
-        transport.close()
-        if noticed:
-            await asyncio.sleep(0.02)
-        for word in (b"second", b"third"):
-            await conn.send(word)
-
-    policy = Reconnect(within=20, first=0.01)
-    (got, closed), _ = asyncio.run(live(receive, send, via=via, reconnect=policy))
-    assert got == [b"first", b"second", b"third"]
-    assert closed is Ended.PEER
-
-
-@pytest.mark.parametrize("via", WAYS)
-def test_messages_that_are_sent_again_arrive_once(
-    via: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A side that comes back may not count what has arrived meanwhile, and gets it twice."""
-    monkeypatch.setattr(Session, "arrived", property(lambda session: max(0, session._arrived - 3)))
-    monkeypatch.setattr(Session, "_confirm", lambda session: None)  # else they are not sent again
-    repeated = 0
-    plain = Session._take
-
-    def take(session: Session, transport: Any, slot: int) -> None:
-        nonlocal repeated
-        assert session._ring is not None
-        number = Header.from_bytes(session._ring.view(slot)).number
-        repeated += 0 < number <= session._arrived
-        plain(session, transport, slot)
-
-    monkeypatch.setattr(Session, "_take", take)
-
-    async def receive(conn: PeerConnection) -> list[int]:
-        return [int.from_bytes(m[:4], "little") async for m in conn]
-
-    async def send(conn: PeerConnection) -> None:
-        for number in range(60):
-            await conn.send(number.to_bytes(4, "little"))
-            if number % 20 == 10 and conn._session.transport is not None:
-                await asyncio.sleep(0.01)
-                conn._session.transport.close()
-                await asyncio.sleep(0.1)  # so that it is noticed
-
-    policy = Reconnect(within=20, first=0.01)
-    got, _ = asyncio.run(live(receive, send, via=via, reconnect=policy, slots=64))
-    assert got == list(range(60))
-    assert repeated
-
-
-@pytest.mark.parametrize("via", WAYS)
 def test_who_has_restarted_does_not_know_the_session(via: str) -> None:
     async def both() -> Any:
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -242,21 +157,6 @@ def test_who_has_restarted_does_not_know_the_session(via: str) -> None:
                     return await conn.wait_closed()
 
     assert asyncio.run(both()) is Ended.RESTARTED
-
-
-@pytest.mark.parametrize("via", WAYS)
-def test_who_does_not_come_back_is_given_up(via: str) -> None:
-    async def leave(conn: PeerConnection) -> None:
-        await conn.send(b"seen")
-        await asyncio.sleep(0.1)
-        conn.abort()
-
-    async def stay(conn: PeerConnection) -> Any:
-        assert await conn.recv() == b"seen"
-        return await conn.wait_closed()
-
-    policy = Reconnect(within=0.3, first=0.01)
-    assert asyncio.run(live(stay, leave, via=via, reconnect=policy))[0] is Ended.GIVEN_UP
 
 
 @pytest.mark.parametrize("via", WAYS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random requests for a peer's array, on simulated hosts, against a plain NumPy array.
+"""Random requests for a peer's array, live and on simulated hosts, against a plain NumPy array.
 
 Hypothesis draws shapes, parts and requests; some parts are lent by a window for one request.
 """
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.peers.conftest import on_hosts
+from tests.peers.conftest import Together
 from verbena.peers import PeerConnection, PeerMemoryRevoked, RemoteArray
 
 SHAPE = (6, 4, 3)
@@ -43,9 +43,9 @@ def wrapped(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(STEP, max_size=25), via=st.sampled_from(["cm", "socket"]))
-def test_random_requests(steps: list[Any], via: str) -> None:
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEP, max_size=25))
+def test_random_requests(together: Together, steps: list[Any]) -> None:
     model = np.arange(np.prod(SHAPE), dtype="i8").reshape(SHAPE)
 
     async def own(conn: PeerConnection) -> Any:
@@ -96,4 +96,4 @@ def test_random_requests(steps: list[Any], via: str) -> None:
         assert (await remote.get() == model).all()
         assert conn.closed is None
 
-    assert (on_hosts(own, use, via=via)[0] == model).all()
+    assert (together(own, use)[0] == model).all()

@@ -414,7 +414,8 @@ def new_hello(options: PeerOptions, session: int | None = None) -> Hello:
             raise TypeError(f"{name} is a whole number, and not {value!r}")
         if not least <= value <= most:
             raise ValueError(f"{name} is from {least} to {most}, and not {value}")
-    return Hello(_random() if session is None else session, slots, size)
+    number = _random() if session is None else session
+    return Hello(number, slots, size, comes_back=options.get("reconnect") is not None)
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
@@ -450,11 +451,22 @@ class Caller:
         home = await self._to.home()
         session = Session(home, self._hello, self._on_lost)
         try:
-            session.attach(await self._dial(session, self._hello))
+            session.attach(self._checked(await self._dial(session, self._hello)))
         except BaseException:
             session.release()
             raise
         return PeerConnection(session, True, self._policy)
+
+    def _checked(self, transport: Transport) -> Transport:
+        """Return it. Raises PeerError unless the listener reconnects where this side would."""
+        if self._policy is None or transport.peer.comes_back:
+            return transport
+        transport.close()
+        raise PeerError(
+            errno.EOPNOTSUPP,
+            f"{self._to.host}:{self._to.port} does not reconnect: give reconnect= to the listener,"
+            " too, or leave it out here",
+        )
 
     async def _dial(self, session: Session, hello: Hello) -> Transport:
         return await dial(self._to, session, hello)

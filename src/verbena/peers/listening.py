@@ -96,11 +96,12 @@ class PeerListener:
         except BaseException:
             session.release()
             raise
-        if self._policy is not None:
+        policy = self._policy if hello.comes_back else None
+        if policy is not None:
             known = self._sessions.items()
             self._sessions = {number: each for number, each in known if each.ended is None}
             self._sessions[hello.session] = session
-        return PeerConnection(session, False, self._policy)
+        return PeerConnection(session, False, policy)
 
     async def enter(self) -> CmHome | SocketHome:
         """Return the home of one more connection. Raises ManagerAbsent."""
@@ -114,7 +115,7 @@ class PeerListener:
     # ---- sessions that were lost ----
 
     def _on_lost(self, session: Session) -> bool:
-        if self._policy is None or self._closed:
+        if self._policy is None or self._closed or session.hello.session not in self._sessions:
             return False
         session.spawn(self._expect(session, self._policy.within))
         return True

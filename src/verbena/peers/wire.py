@@ -59,7 +59,8 @@ class Hello:
 
     ``is_known`` is False in the answer to a side that comes back to a session that has gone.
     ``arrived`` is how many messages of the peer this side has, and ``purpose`` what the connection
-    is for: a side refuses a peer that wants something else.
+    is for: a side refuses a peer that wants something else. ``comes_back`` is whether this side
+    was given a policy of reconnection.
     """
 
     session: int
@@ -69,10 +70,11 @@ class Hello:
     is_return: bool = False
     is_known: bool = True
     purpose: int = MESSAGES
+    comes_back: bool = False
 
     def to_bytes(self) -> bytes:
         """Return the message."""
-        flags = int(self.is_return) | int(self.is_known) << 1
+        flags = int(self.is_return) | int(self.is_known) << 1 | int(self.comes_back) << 2
         return _HELLO.pack(
             *(_MAGIC, _VERSION, flags, self.slots, self.slot_size),
             *(self.session, self.arrived, self.purpose),
@@ -92,7 +94,8 @@ class Hello:
             raise PeerError(
                 errno.EPROTO, f"the peer speaks version {version}: use one version of Verbena"
             )
-        return cls(session, slots, slot_size, arrived, bool(flags & 1), bool(flags & 2), purpose)
+        is_return, is_known, comes_back = (bool(flags & 1 << bit) for bit in range(3))
+        return cls(session, slots, slot_size, arrived, is_return, is_known, purpose, comes_back)
 
 
 class Header(NamedTuple):
