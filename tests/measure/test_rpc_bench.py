@@ -163,5 +163,16 @@ def test_the_crossover_moves_in_a_simulated_fabric() -> None:
     assert far["rendezvous"][64 << 10] > 1.9 * far["inline"][64 << 10]
     assert far["rendezvous"][256 << 10] < 0.75 * far["inline"][256 << 10]
     assert crossover(far, "inline", "rendezvous") == 256 << 10
-    loaded = measure_simulated([64], 5.0, True, calls=2)
-    assert loaded["inline"][64] > near["inline"][64]
+
+
+def test_the_crossover_moves_with_the_load() -> None:
+    """A request that is fetched waits behind the load's bytes twice: in its token and in its READ.
+    Beyond the credits an inline one waits for the load in each round trip, too."""
+    sizes = [64 << 10, 96 << 10, 128 << 10]
+    free = measure_simulated(sizes, 5.0, False, calls=30)
+    loaded = measure_simulated(sizes, 5.0, True, calls=30)
+    assert crossover(free, "inline", "rendezvous") == 96 << 10
+    assert crossover(loaded, "inline", "rendezvous") == 128 << 10
+    for way in ("inline", "rendezvous"):
+        for size in sizes:
+            assert loaded[way][size] > 2 * free[way][size]
