@@ -12,7 +12,7 @@ from verbena.host.comparison import WAYS, Setup, compare_ways
 from verbena.host.comparison.disk_ways import content_of
 from verbena.host.comparison.rdma_ways import Pair
 from verbena.host.comparison.settings import MOST_BYTES
-from verbena.host.hca import Hca, connected
+from verbena.host.hca import Hca, Wire, connected
 
 
 @pytest.mark.parametrize("link", [(1, 1), (3, 8)])
@@ -78,3 +78,19 @@ def test_a_read_is_fetched_no_further_ahead_than_64_kib() -> None:
     assert left.computer.read(0x100000, size) == content_of(size)
     assert asked == sent == size
     assert most == 64 << 10
+
+
+@pytest.mark.parametrize("way", ["write", "read"])
+def test_a_wire_carries_both_directions_at_once(way: str) -> None:
+    """What many small requests get on a slow wire, as the adapters send them, is within the limit,
+    and near it."""
+    (row,) = compare_ways(64, [way], Setup(gbps=1.0))
+    assert row.limit[0].startswith("the wire from")
+    left, right = connected(wire=Wire(rate_gbps=1.0))
+    here, there = left.register(0x100000, 4096), right.register(0x100000, 4096)
+    begin = left.computer.now
+    for _ in range(200):
+        getattr(left.qp, way)(here, there, 64)
+    left.run()
+    measured = 200 * 64 * 8e12 / (left.computer.now - begin)
+    assert 0.9 * row.limit[1] < measured < row.limit[1]

@@ -108,7 +108,7 @@ def _measured(way: str, pair: Pair, transfer: Callable[[], Side], arrives: Node)
     pair.fill(arrives, bytes(pair.size))
     before = {name: Reading.of(one.computer, pair.setup.ghz) for name, one in nodes.items()}
     spent = {name: dict(one.driver.spent) for name, one in nodes.items()}
-    start, packets = pair.now, pair.wire.bytes
+    start, busy = pair.now, list(pair.wire.busy_ps)
     if pair.recording is not None:
         pair.recording.begin(start, machines.timeline())
     more = transfer()
@@ -135,7 +135,10 @@ def _measured(way: str, pair: Pair, transfer: Callable[[], Side], arrives: Node)
             to_device=side.to_device,
             to_memory=side.to_memory,
         )
-    demands = {"the wire": round((pair.wire.bytes - packets) * 8000 / pair.wire.rate_gbps)}
+    demands = {
+        f"the wire from {name}": now - was
+        for name, now, was in zip(nodes, pair.wire.busy_ps, busy, strict=True)
+    }
     if more.interrupts:
         demands["the disk's medium"] = round(pair.setup.disk_us * 1e6)
     return Row(

@@ -50,7 +50,7 @@ class Side:
 @dataclass(frozen=True)
 class Row:
     """A way, and what it cost. ``demands`` has the ps for which the transfer occupies a resource
-    that is no processor and no link of PCIe: the wire, the disk's medium."""
+    that is no processor and no link of PCIe: a direction of the wire, the disk's medium."""
 
     way: str
     size: int

@@ -71,7 +71,7 @@ def by_tcp(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     rows.rest("here", latency)
     return Row(
         "tcp", size, latency, setup.ghz, _side(sender, near), _side(receiver, far),
-        demands={"the wire": wire.busy["here"]},
+        demands={f"the wire from {name}": busy for name, busy in wire.busy.items()},
     )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class Wire:
         self.delay_ps = round(delay_ns * 1000)
         self.packets = 0
         self.bytes = 0
+        self.busy_ps = [0, 0]  # of the direction from each end
         # Each gets a packet's sender, its text, its bytes and when it is on the wire, in ps.
         self.observers: list[Callable[[Hca, str, int, int, int], None]] = []
         self._ends: list[Hca] = []
@@ -70,6 +71,7 @@ class Wire:
         size = packet.wire_bytes
         start = max(self._free_at[side], sender.now)
         end = self._free_at[side] = start + round(size * 8000 / self.rate_gbps)
+        self.busy_ps[side] += end - start
         for observe in self.observers:
             text = packet.opcode.name if packet.reply is None else packet.reply.value
             observe(sender, text, size, start, end)
