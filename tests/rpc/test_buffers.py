@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.rpc.conftest import live, quiet
+from tests.rpc.conftest import Sample, live, quiet
 from verbena import rpc
 
 
@@ -68,3 +69,47 @@ def test_a_buffer_has_no_iterators_beside_it() -> None:
         @rpc.service
         class Bad:
             async def method(self, items: AsyncIterator[int]) -> rpc.Buffer: ...
+
+
+ONE_NUMBER = [np.array(3), np.array(3, "u1"), np.int64(3), np.bool_(True), np.array(1.5)]
+
+
+@pytest.mark.parametrize("number", ONE_NUMBER, ids=repr)
+@pytest.mark.parametrize("strategy", ["auto", "ring", "rendezvous", "datagram"])
+@pytest.mark.parametrize("least_reply", [0, 64])
+def test_an_array_of_one_number_travels_as_its_bytes(
+    number: Any, strategy: str, least_reply: int
+) -> None:
+    """``bytes`` of such an object would be so many zeros."""
+
+    async def side(client: rpc.Client) -> bytes:
+        client._calls.least_reply = least_reply  # the request is behind a token
+        return bytes(await client.turn(number))
+
+    asked = {"strategies": rpc.Strategies(strategy)}
+    assert asyncio.run(live(Sample(), side, {}, asked))[::-1] == number.tobytes()
+
+
+@rpc.service
+class Wrong:
+    """A service that yields other items than it says."""
+
+    async def numbers(self) -> AsyncIterator[int]:
+        yield 1
+        yield "two"  # type: ignore[misc]
+
+
+def test_an_item_of_another_type_is_an_error_of_the_call() -> None:
+    async def side(client: rpc.Client) -> list[int]:
+        seen = []
+        with pytest.raises(rpc.RpcError, match="an item of numbers: Expected `int`, got `str`"):
+            async for item in client.numbers():
+                seen.append(item)
+        return seen
+
+    async def main() -> list[int]:
+        async with rpc.serve(Wrong(), "127.0.0.1:0") as server:
+            async with rpc.connect(f"127.0.0.1:{server.port}", Wrong) as client:
+                return await side(client)
+
+    assert asyncio.run(main()) == [1]

@@ -197,6 +197,34 @@ def test_a_server_is_killed(via: Any, request_way: str) -> None:
 
 
 @pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
+def test_a_client_that_is_not_closed_after_its_server_died(via: Any) -> None:
+    """Its descriptors' numbers are those of the next client's, for which the loop would not look
+    if it believed that it did."""
+
+    async def once() -> None:
+        with child("serve", via) as process:
+            assert process.stdout is not None
+            try:
+                port = int(process.stdout.readline())
+                client = await rpc.connect(f"127.0.0.1:{port}", via=via)
+                assert await client.echo(b"x") == b"x"
+            finally:
+                process.kill()
+        while client.is_connected:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the loop closes its queue pair
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        await once()
+        before = set(loop._selector.get_map())  # with the connection manager's
+        await once()
+        assert set(loop._selector.get_map()) <= before
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
 @pytest.mark.parametrize("request_way", ["inline", "ring", "datagram"])
 def test_a_client_is_killed(via: Any, request_way: str) -> None:
     """Its calls are cancelled at the server, which goes on to serve others."""

@@ -17,7 +17,7 @@ from verbena.cm.arguments import MOST_SECONDS
 from verbena.peers.errors import Ended
 from verbena.verbs import MR
 
-from .bulk import Fetch, nbytes_of
+from .bulk import Fetch, nbytes_of, payload_bytes
 from .codecs import Encode
 from .errors import CallStatus, DeadlinePassed, RpcError, ServerGone, failure_of
 from .flows import FlowEnded, Inflow, Outflow
@@ -250,14 +250,15 @@ class ClientCalls:
             path = ring if way is RequestWay.RING else datagrams
             assert path is not None
             pending.path = path
-            if path.send(flags, method.number, pending.call, count, before + bytes(data)):
+            whole = before + bytes(payload_bytes(data))  # bytes(array(3)) would be three zeros
+            if path.send(flags, method.number, pending.call, count, whole):
                 return
             pending.path = None
             way = RequestWay.INLINE
         if way is RequestWay.INLINE:
             link.check_size(size)
             if before or type(data) is not bytes:
-                data = before + bytes(data)
+                data = before + bytes(payload_bytes(data))
             if len(data) <= link.room:
                 link.send(_REQUEST, flags, method.number, pending.call, count, data)
             else:
@@ -443,7 +444,7 @@ class ClientCalls:
             await self._room(until, method)
         pending = self._begin(method)
         if method.receives:
-            pending.inflow = Inflow(self.link, pending.call, method.decode_item)
+            pending.inflow = Inflow(self.link, pending.call, _item_decoder(method))
         if method.sends:
             pending.outflow = Outflow(self.link, pending.call, self._encode, self.plan)
         try:
@@ -486,6 +487,18 @@ class ClientCalls:
                 )
             self._finish(pending, b"")
         self.link.poller.wake_all(self._for_room)
+
+
+def _item_decoder(method: RemoteMethod) -> Callable[[Any], Any]:
+    """Return what decodes the items that a method yields. It raises RpcError."""
+
+    def decode(data: Any) -> Any:
+        try:
+            return method.decode_item(data)
+        except Exception as error:  # pickle raises anything
+            raise RpcError(f"an item of {method.name}: {error}") from error
+
+    return decode
 
 
 def _until(timeout: float | None) -> float | None:

@@ -74,6 +74,7 @@ class Poller:
         self._again: asyncio.Handle | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
         self._closed = False
+        cq.call_when_closed(self.close)  # while the descriptor that the loop reads is still there
         follow(self)
 
     def stay_with_parent(self) -> None:
