@@ -100,16 +100,12 @@ class Wrong:
 
 
 def test_an_item_of_another_type_is_an_error_of_the_call() -> None:
-    async def side(client: rpc.Client) -> list[int]:
-        seen = []
-        with pytest.raises(rpc.RpcError, match="an item of numbers: Expected `int`, got `str`"):
-            async for item in client.numbers():
-                seen.append(item)
-        return seen
+    async def main() -> None:
+        serving = rpc.serve(Wrong(), "127.0.0.1:0")
+        async with serving as server, rpc.connect(f"127.0.0.1:{server.port}", Wrong) as client:
+            items = aiter(client.numbers())
+            assert await anext(items) == 1
+            with pytest.raises(rpc.RpcError, match="item of numbers: Expected `int`, got `str`"):
+                await anext(items)
 
-    async def main() -> list[int]:
-        async with rpc.serve(Wrong(), "127.0.0.1:0") as server:
-            async with rpc.connect(f"127.0.0.1:{server.port}", Wrong) as client:
-                return await side(client)
-
-    assert asyncio.run(main()) == [1]
+    asyncio.run(main())

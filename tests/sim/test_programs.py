@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.sim.fabrics import LINK, ring_of_four, star
@@ -25,6 +26,7 @@ from verbena import aio, fabrics, sim, verbs
 
 PORT = 7471
 FABRIC = fabrics.one_switch(4, rate="100GbE", length_m=5)
+POLLED = np.empty(4, verbs.wc_dtype)
 PS = 1e-12
 WIRE = 70 + 12  # bytes of a RoCE v2 packet beside its payload, with preamble and gap: up to the BTH
 BYTE = 80  # ps on a link
@@ -357,6 +359,49 @@ def test_blocking_waits_let_adapters_go_on_and_end_when_nothing_is_left() -> Non
     assert status == "SUCCESS"
     assert 0 < begin < 1e-6
     assert waited == pytest.approx(4, abs=1e-9)
+
+
+async def polls_for_ever(poll: Callable[[verbs.CQ], Any], lets_go: bool) -> None:
+    with verbs.open_device() as ctx, ctx.create_cq(4) as cq:
+        while not poll(cq):
+            if lets_go:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("poll", "lets_go"),
+    [
+        (verbs.CQ.poll, False),
+        (verbs.CQ.poll, True),
+        (lambda cq: cq.poll(100), False),
+        (lambda cq: cq.wait(1, timeout=0), False),
+        (lambda cq: cq.poll(out=POLLED), False),
+    ],
+    ids=["poll", "poll and let go", "poll many", "wait", "poll into"],
+)
+def test_polling_ends_when_nothing_is_left(poll: Callable[[verbs.CQ], Any], lets_go: bool) -> None:
+    with pytest.raises(verbs.VerbsError, match="nothing is left to happen") as caught:
+        sim.run({"h0": lambda: polls_for_ever(poll, lets_go)}, FABRIC)
+    assert caught.value.errno == errno.EDEADLK
+
+
+def test_a_program_that_polls_sees_what_another_does_after_a_second() -> None:
+    """However often it polls until then."""
+
+    async def late() -> None:
+        await asyncio.sleep(1)
+        await write("h1", PORT, b"late")
+
+    async def polls() -> float:
+        taking = asyncio.create_task(take_writes(PORT, 4))
+        with verbs.open_device() as ctx, ctx.create_cq(4) as cq:
+            while not taking.done():
+                for _ in range(100):
+                    cq.poll()
+                await asyncio.sleep(0)
+        return asyncio.get_running_loop().time()
+
+    assert sim.run({"h0": late, "h1": polls}, FABRIC).returned["h1"] > 1
 
 
 # ---- the end of a run ----------------------------------------------------------------------------

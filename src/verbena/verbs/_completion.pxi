@@ -315,6 +315,8 @@ cdef class CQ(Resource):
     cdef Outstanding last_queue  # the queue of the latest completion,
     cdef uint32_t last_qp        # its QP,
     cdef unsigned int last_side  # and whether it was a receive
+    cdef unsigned int vain       # of a simulated host: polls that found nothing
+    cdef uint64_t vain_at        # since this time of the world
 
     def __dealloc__(self):
         self._leave()
@@ -395,6 +397,8 @@ cdef class CQ(Resource):
             return self._poll_many(count)
         count = self.cq.context.ops.poll_cq(self.cq, count, few)
         if count == 0:
+            if self.context.simulated:
+                _poll_in_vain(self)
             return []
         if count < 0:
             raise self.context._failed("poll_cq", _poll_error(count))
@@ -413,6 +417,8 @@ cdef class CQ(Resource):
             count = self.cq.context.ops.poll_cq(self.cq, max_entries, wcs)
             if count < 0:
                 raise self.context._failed("poll_cq", _poll_error(count))
+            if count == 0 and self.context.simulated:
+                _poll_in_vain(self)
             _complete_all(self, wcs, count)
             return [_new_wc(&wcs[i], self.context) for i in range(count)]
         finally:
@@ -429,6 +435,8 @@ cdef class CQ(Resource):
             count = self.cq.context.ops.poll_cq(self.cq, room, <ibv_wc *>view.buf)
             if count < 0:
                 raise self.context._failed("poll_cq", _poll_error(count))
+            if count == 0 and self.context.simulated:
+                _poll_in_vain(self)
             _complete_all(self, <ibv_wc *>view.buf, count)
         finally:
             PyBuffer_Release(&view)

@@ -70,6 +70,39 @@ cdef str _NOTHING_LEFT = (
 )
 
 
+cdef str _VAIN = (
+    "millions of polls at one instant have found nothing, and nothing is left to happen in the"
+    " simulated fabric: a peer has ended, or posts nothing until this program lets others run"
+)
+
+cdef enum:
+    VAIN_LOOK = 100000      # polls between two looks at the clock
+    VAIN_MOST = 20 * VAIN_LOOK  # within one moment; a loop that polls has its timers run before
+
+
+cdef int _poll_in_vain(CQ cq) except -1:
+    """Count a poll that found nothing.
+
+    Raises VerbsError(EDEADLK) if no time passes between millions of them, and nothing is left to
+    happen: a program would poll for ever.
+    """
+    cdef Context context = cq.context
+    cdef uint64_t now
+    cdef int moved
+    cq.vain += 1
+    if cq.vain % VAIN_LOOK:
+        return 0
+    now = context.library.call.world_time(context.context)
+    if now != cq.vain_at:
+        cq.vain, cq.vain_at = 0, now
+    elif cq.vain >= VAIN_MOST:
+        cq.vain = 0
+        moved = context.library.call.step(context.context, UINT64_MAX)
+        if moved < 0:
+            raise failed("poll_cq", -moved, why=_VAIN if moved == -EDEADLK else "")
+    return 0
+
+
 cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, Py_ssize_t count, ibv_wc *wcs,
                                 uint64_t deadline) except -1:
     cdef int found
@@ -82,5 +115,7 @@ cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, Py_ssize_t count, ibv_wc *w
         if found:
             _complete_all(cq, wcs + count, found)
         count += found
+        if found == 0 and deadline == 0:
+            _poll_in_vain(cq)
         if count >= n or (found == 0 and (deadline == 0 or not _step(cq.context, deadline))):
             return count  # at deadline 0 the poll was all
