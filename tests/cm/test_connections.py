@@ -400,6 +400,17 @@ def test_a_listener_that_does_not_answer(alone: None, run: Run) -> None:
     run(program())
 
 
+def test_a_listener_at_another_address(alone: None) -> None:
+    """Its port is there, so that the manager of its host refuses in the program's place."""
+
+    async def main() -> None:
+        async with cm.listen(0, host="127.0.0.1") as listener:
+            with pytest.raises(cm.Rejected, match="or listens at another address of its host"):
+                await cm.connect("::1", listener.port)
+
+    asyncio.run(main())
+
+
 def test_the_request_of_a_peer_that_has_gone_need_not_be_refused(alone: None) -> None:
     async def program() -> None:
         async with cm.listen(0) as listener:

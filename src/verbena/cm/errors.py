@@ -208,10 +208,19 @@ def event_error(
     return _KINDS.get(code, ConnectionManagerError)(code, f"{about}: {sentence}")
 
 
+_UNSAID = (
+    "The peer refused, and gave no reason; the program refuses, or listens at another address of"
+    " its host than this one."
+)
+
+
 def _refused_by(reason: RejReason | SidrStatus, private_data: bytes, about: str) -> Rejected:
     is_absent = reason in (RejReason.INVALID_SERVICE_ID,) or reason is SidrStatus.UNSUPPORTED
     kind = NoListener if is_absent else Rejected
-    made = kind(errno.ECONNREFUSED, f"{about}: {reason.meaning}")
+    sentence = reason.meaning
+    if reason is RejReason.CONSUMER_REJECT and not any(private_data):
+        sentence = _UNSAID
+    made = kind(errno.ECONNREFUSED, f"{about}: {sentence}")
     made.reason, made.private_data = reason, private_data
     return made
 
