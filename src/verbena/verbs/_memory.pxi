@@ -429,7 +429,7 @@ cdef class MR(Resource):
         if code:
             raise self.context._failed("rereg_mr", errno)
         if flags & REREG_TRANSLATION:
-            _tell_place(nbytes, wanted)
+            _tell_place(self.context, nbytes, wanted)
         return 0
 
     def __len__(self):
@@ -609,9 +609,9 @@ cdef int _allocate(MR mr) except -1:
     return 0
 
 
-cdef int _tell_place(size_t nbytes, unsigned int flags) except -1:
+cdef int _tell_place(Context context, size_t nbytes, unsigned int flags) except -1:
     """A simulated host's processor pays for what its programs register."""
-    here = _place.get()
+    here = _place.get() if context.simulated else None
     if here is not None:
         here.registered(nbytes, not flags & ON_DEMAND_ACCESS)
     return 0
@@ -632,7 +632,7 @@ cdef MR _register(PD pd, MR mr, access, str call):
     pd._end()
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
-    _tell_place(mr.nbytes, flags)
+    _tell_place(pd.context, mr.nbytes, flags)
     mr.zero_based = flags & ZERO_BASED_ACCESS
     mr.base = 0 if mr.zero_based else <uintptr_t>mr.start
     return mr
