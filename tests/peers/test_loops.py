@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import verbena
-from verbena.peers import PeerConnection, PeerListener
+from verbena.peers import PeerConnection, PeerListener, sync
 from verbena.peers.sync import LoopThread
 
 Call = Callable[[PeerConnection, PeerListener], Awaitable[Any]]
@@ -83,6 +84,36 @@ def test_a_recv_that_is_used_twice() -> None:
         await go_on(listener, conn, other)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["loan", "window"])
+def test_a_block_that_is_dropped_and_collected_in_the_loop_s_thread(what: str) -> None:
+    """The collector runs where the next object is made: that thread must not wait for itself."""
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        accepting = pool.submit(listener.accept)
+        with sync.connect(f"127.0.0.1:{listener.port}") as near, accepting.result(10) as far:
+            near.send(b"kept")
+            kept: list[Any] = [far.borrow(timeout=5) if what == "loan" else far.lend(far.array(4))]
+            kept[0].__enter__()
+
+            async def drop() -> None:
+                kept.clear()
+
+            sync.run_in_loop(drop(), 5)
+            near.send(b"next")
+            if what == "window":
+                assert far.recv(timeout=5) == b"kept"
+            assert far.recv(timeout=5) == b"next"
+
+
+def test_a_call_in_the_loop_s_own_thread_is_refused() -> None:
+    with sync.listen("127.0.0.1:0") as listener:
+
+        async def accept() -> None:
+            listener.accept()
+
+        with pytest.raises(RuntimeError, match="in the thread of its own loop would never end"):
+            sync.run_in_loop(accept(), 5)
 
 
 def test_a_thread_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,8 +109,15 @@ class LoopThread:
     ) -> T:
         """Run a coroutine there and return its result.
 
-        Raises TimeoutError after ``timeout`` seconds, with ``late`` for what has not happened.
+        Raises TimeoutError after ``timeout`` seconds, with ``late`` for what has not happened, and
+        RuntimeError in the loop's own thread, which would wait for itself.
         """
+        if self.is_here():
+            work.close()
+            raise RuntimeError(
+                "a call of verbena.peers.sync in the thread of its own loop would never end: make it"
+                " in another thread, or await verbena.connect's connections in a loop of yours"
+            )
         here: object = place.get()
         if isinstance(here, HasOwnLoop):
             return here.run_blocking(_within(work, timeout, late))
@@ -125,6 +132,16 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def finish(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine that ends what a ``with`` block began, and wait for it.
+
+        A block that was dropped may be collected in the loop's own thread, which does not wait.
+        """
+        if self._loop is not None and self.is_here():
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        else:
+            self.call(work)
 
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
@@ -236,7 +253,7 @@ class SyncPeerConnection:
         try:
             yield view
         finally:
-            _thread.call(receiving.__aexit__())
+            _thread.finish(receiving.__aexit__())
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -263,7 +280,7 @@ class SyncPeerConnection:
         try:
             yield window
         finally:
-            _thread.call(lending.__aexit__())
+            _thread.finish(lending.__aexit__())
 
     def get(
         self, remote: RemoteArray, into: Any = None, timeout: float | None = None
