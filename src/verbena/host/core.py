@@ -350,7 +350,11 @@ class Core:
         return self.checked(stop)
 
     def locate(self, error: HostError) -> None:
-        """Puts the instruction that has reached a device into the device's error."""
+        """Puts the instruction that has reached a device into the device's error, unless it is the
+        error of a store that was posted before."""
+        if error.has_place:
+            return
+        error.has_place = True
         error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
 
     def checked(self, stop: Stop) -> Stop:
