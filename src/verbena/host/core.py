@@ -19,6 +19,7 @@ from verbena.host.costs import Ledger
 from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
 from verbena.host.undelivered import why_undelivered
+from verbena.host.unfetched import jump_to, why_unfetched
 
 if TYPE_CHECKING:
     from verbena.host.computer_records import Range
@@ -381,6 +382,9 @@ class Core:
         if bus:
             verb = "write" if write else "read"
             found = self._find(address)
+            if self._is_fetch(found, write, size, address):
+                why = why_unfetched(found, address, self._came_by(at))
+                return ProcessorError(f"{where}: {why}{self._ran_past_end(at)}", at, core=self)
             if found is not None:
                 return ProcessorError(
                     f"{where}: a {verb} of {size} bytes at {address:#x} goes beyond the end of "
@@ -420,6 +424,21 @@ class Core:
             vector,
             self,
         )
+
+    def _is_fetch(self, found: Range | None, write: bool, size: int, address: int) -> bool:
+        """Whether an access that the bus refused was for the instruction: its first byte, or a byte
+        of a device, which an access of one byte to registers never fails to reach."""
+        if write or size != 1:
+            return False
+        return found is not None or self.state.physical(self.state.rip) == address
+
+    def _came_by(self, at: int) -> str:
+        """The jump or call of its programs that has led to an address, if it is known."""
+
+        def register(name: str) -> int | None:
+            return self.state.get(NAMES.index(name)) if name in NAMES else None
+
+        return jump_to(at, self._lines, self._bytes, register)
 
     def _has_no_calls(self, at: int) -> bool:
         """Whether an instruction is a system call, or a return from one, and these are off."""
