@@ -137,7 +137,7 @@ def _address(address: int) -> int:
     return address
 
 
-@checked_class(HostTypeError, but=("checked", "locate", "run", "show", "shut_down"))
+@checked_class(HostTypeError, but=("breaks_here", "checked", "locate", "run", "show", "shut_down"))
 class Core:
     """One core, made by its computer."""
 
@@ -150,6 +150,8 @@ class Core:
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
         self._labels: dict[int, str] = {}  # of its programs, by address
+        self._breaks: set[int] = set()
+        self._calls: dict[int, Callable[[], None]] = {}  # of call_at, by address
         self._has_begun = False
         self._end = 0  # the address behind the program that it began last
         # Each gets the name of charged or idle time, or "program" for machine code that has run,
@@ -303,12 +305,37 @@ class Core:
 
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""
-        if not self.state.set_mark(_address(address)):
+        self._mark(_address(address))
+        self._breaks.add(address)
+
+    def _mark(self, address: int) -> None:
+        if not self.state.set_mark(address):
             raise HostError("a core has at most 64 breakpoints")
 
     def remove_break(self, address: int) -> None:
         """Takes a breakpoint away."""
-        self.state.clear_mark(_address(address))
+        self._breaks.discard(_address(address))
+        if address not in self._calls:
+            self.state.clear_mark(address)
+
+    def call_at(self, address: int, call: Callable[[], None]) -> None:
+        """Calls before the instruction at an address, perhaps twice, and the run goes on. This is
+        for what Python does in place of the program; it slows the core down until ``end_call``,
+        and counts as a breakpoint: HostError if there are 64."""
+        if _address(address) not in self._calls:
+            self._mark(address)
+        self._calls[address] = call
+
+    def end_call(self, address: int) -> None:
+        """Calls no more at an address; nothing if nobody wanted it."""
+        if self._calls.pop(address, None) is not None and address not in self._breaks:
+            self.state.clear_mark(address)
+
+    def breaks_here(self) -> bool:
+        """Whether a run ends before the next instruction; makes the call of that address first."""
+        if (call := self._calls.get(self.rip)) is not None:
+            call()
+        return self.rip in self._breaks
 
     def text(self, address: int) -> str:
         """The instruction at a linear address: its line of assembly if known, else what the

@@ -65,12 +65,14 @@ class Process:
 
     def __init__(
         self, tables: KernelTables, pid: int, place: int, name: str, program: Program,
-        base: int, size: int, stack: int, space: AddressSpace,
+        base: int, size: int, stack: int, space: AddressSpace, watch_ends: Callable[[], None],
     ) -> None:  # fmt: skip
         self._tables, self.place = tables, place
         self.pid, self.name, self.program = pid, name, program
         self.base, self.size, self.stack, self.space = base, size, stack, space
         self.at_end: list[Callable[[], None]] = []  # called before its memory is another process's
+        self._when_ended: list[Callable[[], None]] = []
+        self._watch_ends = watch_ends
         self._copy: dict[str, int] | None = None
 
     def __repr__(self) -> str:
@@ -93,8 +95,25 @@ class Process:
     def _fields(self) -> dict[str, int]:
         return self._tables.entry(self.place) if self._copy is None else self._copy
 
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Calls when it has called ``exit`` or was ended by a fault, at that time of the run."""
+        self._when_ended.append(call)
+        self._watch_ends()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is to be called when it has ended, and it has not."""
+        return bool(self._when_ended)
+
+    def tell_end(self) -> None:
+        """It has ended: makes the calls of ``when_ended``, once."""
+        calls, self._when_ended = self._when_ended, []
+        for call in calls:
+            call()
+
     def retire(self) -> None:
         """Keeps a copy of the entry, since another process gets its place."""
+        self.tell_end()
         for call in self.at_end:
             call()
         self._copy = self._fields()
