@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.host.kernel_programs import SPIN, check_conservation, count_to, leave
-from verbena.host import HostError, Pcie, Ram
+from verbena.host import HostError, Pcie, Ram, Stop
 from verbena.host.hca import Hca, HcaDriver, Wire
 from verbena.host.hca.formats import HcaStatus
 from verbena.host.hca.pair import Node, add_node
@@ -20,6 +20,7 @@ from verbena.host.kernel import (
     hca_equates,
     run_systems,
 )
+from verbena.host.kernel.image import kernel_image
 from verbena.host.machines import Machines
 
 TARGET, REGISTERS, DRIVER = 0x100000, 1 << 32, 0x2000_0000
@@ -138,8 +139,8 @@ def test_who_reaches_for_another_s_page_faults_and_the_others_go_on() -> None:
 
 def test_a_doorbell_for_another_s_queue_pair_is_refused_by_the_adapter() -> None:
     fixture = Fixture()
-    _, victim = fixture.writer("a", 0)
     bad, opened = fixture.writer("b", 64)
+    _, victim = fixture.writer("a", 0)  # runs, and ends, after the doorbell
     fixture.put(bad, "number", victim.qp.number)
     fixture.run()
     assert bad.exit_status == 99
@@ -236,6 +237,114 @@ def test_what_cannot_be_opened_is_refused() -> None:
     opened.close()
     with pytest.raises(HostError, match="has given its part of the adapter back"):
         opened.register(0x4000_0000, 64)
+
+
+# Waits for a word that a peer writes, and then does what `HOW` says.
+WAIT = f"""
+wait:
+    mov  rax, [word]
+    test rax, rax
+    jz   wait
+    HOW
+    align 4096
+word: dq 0
+    times 511 dq 0
+{hca_equates()}
+"""
+
+
+class Peer:
+    """The other end of a process that waits for a word."""
+
+    def __init__(self, fixture: Fixture, how: str) -> None:
+        self.fixture, right = fixture, fixture.right
+        self.process = fixture.system.start(WAIT.replace("HOW", how), memory=64 << 10)
+        self.opened = fixture.doors.open(self.process)
+        self.qp = right.driver.queue_pair(right.cq)
+        self.opened.qp.connect(self.qp)
+        right.computer.write(TARGET, (7).to_bytes(8, "little"))
+
+    def write(self) -> HcaStatus:
+        """Writes the word, and the status of that."""
+        offset = self.process.program.labels["word"] - self.opened.memory.address
+        self.qp.write(self.fixture.target, self.opened.memory, 8, target_offset=offset)
+        self.fixture.run()
+        (completion,) = self.fixture.right.cq.poll()
+        return completion.entry.status
+
+
+ENDS = pytest.mark.parametrize(
+    ("how", "state"),
+    [(leave(3), ProcessState.EXITED), ("mov rax, [0]", ProcessState.FAULTED)],
+)
+
+
+@ENDS
+def test_what_a_process_has_of_the_adapter_ends_with_it(how: str, state: ProcessState) -> None:
+    fixture = Fixture()
+    peer = Peer(fixture, how)
+    memory, more = peer.opened.memory, peer.opened.register(0x4000_0000, 4096)
+    assert peer.write() is HcaStatus.SUCCESS
+    assert peer.process.state is state
+    assert not peer.opened.is_open
+    for region in (memory, more):
+        assert (region.is_registered, region.pinned) == (False, [])
+    peer.process.write(peer.process.program.labels["word"], bytes(8))
+    assert peer.write() is HcaStatus.RETRY_EXC_ERR
+    assert peer.process.read(peer.process.program.labels["word"], 8) == bytes(8)
+    with pytest.raises(HostError, match="has given its part of the adapter back"):
+        peer.opened.register(0x4000_0000, 64)
+
+
+def test_the_end_is_known_while_the_others_run_on() -> None:
+    """Not only when a run has ended; the run does not end for it, either."""
+    fixture = Fixture()
+    first = Peer(fixture, leave())
+    seen: list[bool] = []
+    later = fixture.system.start(count_to(1_000_000) + leave())
+    machine = fixture.system.computer
+    machine.at(machine.now + 300_000_000, lambda: seen.append(first.opened.is_open))
+    assert first.write() is HcaStatus.SUCCESS
+    assert (seen, later.exit_status) == ([False], 0)
+
+
+def test_who_follows_each_instruction_sees_the_end_of_a_process_too() -> None:
+    fixture = Fixture()
+    process = fixture.system.start(leave())
+    opened = fixture.doors.open(process)
+    computer = fixture.system.computer
+    for _ in computer.steps():
+        if process.has_ended:
+            break
+    assert opened.is_open  # the kernel has not closed what it has
+    for number, _ in enumerate(computer.steps()):
+        if not opened.is_open or number > 100:
+            break
+    assert not opened.is_open
+
+
+def test_a_doorbell_of_a_process_that_has_ended_is_refused() -> None:
+    fixture = Fixture()
+    bell = f"mov rax, [HCA_QP]\nbts rax, 32\nmov [HCA_DOORBELL], rax\n{leave()}\n{hca_equates()}"
+    _, opened = fixture.start(bell)
+    fixture.run()
+    (refusal,) = fixture.hca.refusals
+    assert refusal.qpn == opened.qp.number
+    assert refusal.why == "its process has ended, or has given it back"
+
+
+def test_the_kernel_s_breakpoints_and_calls_are_apart() -> None:
+    """A breakpoint where the kernel calls ends a run, and is taken away alone."""
+    fixture = Fixture()
+    fixture.doors.open(fixture.system.start(leave()))
+    core, at = fixture.system.computer.cores[0], kernel_image().labels["end_of_process"]
+    core.break_at(at)
+    assert fixture.machines.run() is Stop.MARK
+    assert core.rip == at
+    opened = fixture.doors.open(fixture.system.start(leave()))
+    core.remove_break(at)
+    fixture.run()
+    assert not opened.is_open
 
 
 def test_a_run_at_its_limit_tells_why_the_adapter_did_nothing() -> None:

@@ -43,6 +43,8 @@ def ended(program: str | Program) -> Process:
          "end of the program, 0x40000002: end it with SYS_EXIT"),
         (f"mov eax, {USER_BASE:#x}", "0x4000dfff: add byte ptr [rax], al: page fault (#PF): it ran "
          "past the end of the program, 0x40000005: end it with SYS_EXIT"),
+        ("nop\n int3\n ud2", "0x40000001: int3: breakpoint (#BP)"),
+        ("nop\n int 3\n ud2", "0x40000001: int 3: breakpoint (#BP)"),
         ("jmp 0x70000000", "0x70000000: no memory: page fault (#PF): it executed 0x70000000, where "
          "it has no memory"),
     ],
@@ -55,6 +57,11 @@ def test_the_end_of_a_process_has_address_instruction_and_advice(
 
 def test_a_process_that_faulted_shows_it() -> None:
     assert repr(ended("ud2")) == "<process 1: faulted, invalid opcode (#UD) at 0x40000000: ud2>"
+
+
+def test_a_process_that_faulted_at_a_breakpoint_shows_it() -> None:
+    text = repr(ended("nop\n int 3"))
+    assert text == "<process 1: faulted, breakpoint (#BP) at 0x40000001: int 3>"
 
 
 def test_a_process_that_faulted_shows_it_when_its_memory_is_another_s() -> None:

@@ -61,7 +61,7 @@ def test_where_no_instruction_is_the_error_has_the_address_alone() -> None:
     computer = Computer()
     computer.map(Ram(1 << 16), 0)
     computer.load(Program.assemble("mov rax, 0x800000\njmp rax", origin=0x1000))
-    with pytest.raises(ProcessorError, match=r"^at 0x800000: nothing answers a read"):
+    with pytest.raises(ProcessorError, match=r"^at 0x800000: instructions come from memory"):
         computer.run()
 
 

@@ -20,6 +20,7 @@ from verbena.host import (
     Keyboard,
     Machines,
     Pcie,
+    ProcessorError,
     Program,
     Ram,
 )
@@ -317,3 +318,38 @@ def test_a_step_says_why_a_disk_has_refused_a_command() -> None:
     assert "failed: it has 500 blocks from block 0 on, and the disk has 128." in failed
     assert "sends its interrupt" in done
     assert "failed" not in done
+
+
+@pytest.mark.parametrize(
+    ("text", "led"),
+    [
+        ("mov eax, 0x100004\n jmp rax", "; 0x1005: jmp rax led there"),
+        ("mov rsp, 0x800\n call 0x100004", "; 0x1007: call 0x100004 led there"),
+        ("mov eax, 0x100004\n cmp eax, 0\n jz 0\n jmp rax", "; 0x100e: jmp rax led there"),
+        ("jmp [place]\n align 8\nplace: dq 0x100004", ""),  # the operand is in memory
+        ("jmp next\nnext: jz 0x100004\n jmp 0x100004", ""),  # either of two
+    ],
+)
+def test_a_jump_to_a_device_says_that_instructions_come_from_memory(text: str, led: str) -> None:
+    with pytest.raises(ProcessorError) as caught:
+        computer_with(Answers(0), text).run()
+    belongs = "0x100004 belongs to Answers at 0x100000 to 0x10000f"
+    says = f"at 0x100004: instructions come from memory only, and {belongs}{led}"
+    assert str(caught.value) == says
+
+
+def test_an_instruction_that_goes_on_in_a_device_is_not_fetched() -> None:
+    computer = Computer()
+    computer.map(Ram(4096), 0)
+    computer.map(Answers(0), 4096)
+    computer.write(4094, b"\xb8\x01")  # mov eax, of which three bytes are missing
+    computer.cores[0].begin_at(4094)
+    says = "instructions come from memory only, and 0x1000 belongs to Answers"
+    with pytest.raises(ProcessorError, match=says):
+        computer.run()
+
+
+def test_a_jump_to_no_memory_says_so() -> None:
+    says = "from memory only, and there is none at 0x20000; 0x1000: jmp 0x20000 led there"
+    with pytest.raises(ProcessorError, match=says):
+        computer_with(Answers(0), "jmp 0x20000").run()

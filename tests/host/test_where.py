@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program is at a limit, and which store has begun a DMA that failed."""
+"""Where a program is at a limit, and which store has begun what failed later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from verbena.host import (
     AccessError,
     Computer,
+    Device,
     Disk,
+    HostError,
     Iommu,
     IommuFault,
     Machines,
@@ -125,3 +127,84 @@ def test_a_doorbell_of_another_computer_is_named() -> None:
     begun = r"begun by the store of core 0 of 'left' at 0x\w+: mov \[rbx\], rax\)"
     with pytest.raises(AccessError, match=begun):
         left.run(until=10**9)
+
+
+class Fussy(Device):
+    """Asks for an interrupt of the vector that is written to it: at once, from offset 8 on 5 us
+    later, and from 16 on after a READ of memory."""
+
+    def __init__(self) -> None:
+        super().__init__(4096)
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        if offset < 8:
+            self.interrupt(value)
+        elif offset < 16:
+            self.at(self.now + 5_000_000, lambda: self.interrupt(value))
+        else:
+            self.dma_read(0x1000, 8, lambda data: self.interrupt(value))
+
+
+BUSES = pytest.mark.parametrize("bus", ["none", "pcie", "pci"])
+WRONG = r"mov dword ptr \[rbx\+{}\], 5"
+
+
+def fussy(bus: str, text: str) -> Computer:
+    computer = with_program(f"mov rbx, {DISK:#x}\n{text}\nhlt")
+    where: dict[str, Any] = {"none": {}, "pcie": {"pcie": Pcie()}, "pci": {"pci": PciBus()}}[bus]
+    computer.map(Fussy(), DISK, **where)
+    return computer
+
+
+@pytest.mark.parametrize("bus", ["pcie", "pci"])
+@pytest.mark.parametrize("after", ["nop", "nop\nmov rax, [rbx+0x20]", "again: jmp again"])
+def test_the_error_of_a_posted_store_names_the_store(bus: str, after: str) -> None:
+    """And not the instruction that runs while it arrives, as a load that does not pass it."""
+    computer = fussy(bus, f"mov dword ptr [rbx+0], 5\n{after}")
+    begun = r"not 5 \(begun by the store of core 0 of 'computer' at 0x\w+: "
+    with pytest.raises(HostError, match=f"^the vector of.*{begun}{WRONG.format(0)}\\)$"):
+        computer.run(until=10**8)
+
+
+@BUSES
+@pytest.mark.parametrize("offset", [8, 16])
+def test_an_error_that_comes_later_names_the_store_that_began_it(bus: str, offset: int) -> None:
+    computer = fussy(bus, f"mov dword ptr [rbx+{offset}], 5\nagain: inc rax\njmp again")
+    begun = r"not 5 \(begun by the store of core 0 of 'computer' at 0x\w+: "
+    with pytest.raises(HostError, match=f"{begun}{WRONG.format(offset)}\\)$"):
+        computer.run(until=10**8)
+
+
+def test_the_error_of_a_store_without_a_bus_is_the_instruction_s() -> None:
+    computer = fussy("none", "mov dword ptr [rbx+0], 5\nmov rax, [rbx]")
+    with pytest.raises(HostError, match=f"^at 0x\\w+: {WRONG.format(0)}: the vector of.*not 5$"):
+        computer.run()
+
+
+def test_dma_that_a_store_without_a_bus_began_names_the_store() -> None:
+    computer = with_program(READ)
+    computer.map(Disk(bytes(4096)), DISK)
+    with pytest.raises(AccessError, match=f"Disk.*to 0x20000, where there is no memory {BEGUN}$"):
+        computer.run(until=10**8)
+
+
+def test_the_error_of_a_store_of_python_names_no_load_that_runs() -> None:
+    computer = fussy("pcie", "mov rax, [rbx]")
+    computer.store(DISK, (5).to_bytes(4, "little"))
+    with pytest.raises(HostError, match=r"^the vector of.*not 5$"):
+        computer.run(until=10**8)
+
+
+class Combining(Fussy):
+    """Its first stores combine to a line, which a load writes out."""
+
+    def combines(self, offset: int) -> bool:
+        return offset < 8
+
+
+@pytest.mark.parametrize("where", [{}, {"pcie": Pcie()}])
+def test_the_error_of_a_combined_line_names_its_last_store(where: dict[str, Any]) -> None:
+    computer = with_program(f"mov rbx, {DISK:#x}\nmov dword ptr [rbx], 5\nmov rax, [rbx+0x20]\nhlt")
+    computer.map(Combining(), DISK, **where)
+    with pytest.raises(HostError, match=r"^the vector of.*begun by.*: mov dword ptr \[rbx\], 5\)$"):
+        computer.run(until=10**8)

@@ -128,6 +128,7 @@ RUN: list[Case] = [
     ({"background": ["h1"]}, ValueError, "background: there is no program on host 'h1': .* h0"),
     ({"background": ["h0"]}, ValueError, "background names every host that has a program"),
     ({"seed": -1}, ValueError, "seed is -1, and not a whole number from 0"),
+    ({"seed": 2**64}, ValueError, "seed is .*whole number from 0 to 18446744073709551615$"),
     ({"seed": 1.5}, ValueError, "seed is 1.5, and not a whole number"),
     ({"tcp": []}, ValueError, r"tcp is \[\], and not a dictionary"),
     ({"congestion": {}}, ValueError, "congestion needs kind: one of dcqcn, cct, hpcc"),

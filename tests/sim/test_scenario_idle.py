@@ -40,6 +40,7 @@ IDLE = {
     "no event": (TRAFFIC, '[routing]\nreroute = "1 ms"\n', "no [[event]] of a link"),
     "no link is down": (TRAFFIC, '[[event]]\nat = "1 us"\nreroute = true\n', "no link is down"),
     "a buffer of credits": (CREDITS + TRAFFIC, 'switch.buffer = "64 KiB"\n', "have credits"),
+    "a buffer of nothing": (TRAFFIC, '[switch]\nbuffer = "0 B"\n', "0 bytes are no limit"),
     "an alpha of credits": (CREDITS + TRAFFIC, "switch.alpha = 0.5\n", "has its own room"),
     "an alpha of nothing": (LOSSY + TRAFFIC, "switch.alpha = 0.5\n", "without switch.buffer"),
     "a watchdog of nothing": (

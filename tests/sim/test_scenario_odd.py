@@ -180,6 +180,16 @@ def test_an_adapter_s_numbers_are_whole(value: str) -> None:
         Scenario.parse("\n".join(lines[: lines.index("[[traffic]]") + 10]))
 
 
+@pytest.mark.parametrize("value", [2**63, 99999999999999999999999])
+def test_who_is_beyond_the_largest_number_is_told_it(value: int) -> None:
+    """Others are not: nobody wants to read it who gave a text or a number below 0."""
+    says = f"seed = {value}: it is to be a whole number from 0 to {2**63 - 1}$"
+    with pytest.raises(ScenarioError, match=says):
+        Scenario.parse(WHOLE.replace("seed = 1\n", f"seed = {value}\n"))
+    with pytest.raises(ScenarioError, match=r"a whole number from 0$"):
+        Scenario.parse(WHOLE.replace("seed = 1\n", "seed = -1\n"))
+
+
 @pytest.mark.parametrize("gaps", ["[nan]", "[inf]", "[-1.0]"])
 def test_gaps_of_a_congestion_control_table_are_numbers(gaps: str) -> None:
     text = WHOLE[: WHOLE.index("[congestion]")] + f'[congestion]\nkind = "cct"\ngaps = {gaps}\n'

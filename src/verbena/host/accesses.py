@@ -7,7 +7,8 @@ range. A load waits for its value and does not pass stores that are on their way
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
@@ -67,7 +68,7 @@ class Accesses:
         """
         combines = type(device).combines is not Device.combines
         computer, agenda = self._computer, self._agenda
-        counters, observers = computer.counters, computer.observers
+        counters, observers, make_cause = computer.counters, computer.observers, self._cause
 
         def load(offset: int, size: int) -> int:
             if device.bus is not None or observers or self._combining is not None:
@@ -83,7 +84,11 @@ class Accesses:
                 self.store(device, base, offset, size, value, self._cause())
                 return
             counters.stores += 1
-            device.write(offset, size, value)
+            agenda.storing = make_cause
+            try:
+                device.write(offset, size, value)
+            finally:
+                agenda.storing = None
             computer.stop_for(agenda.next_at)
 
         return load, store
@@ -114,14 +119,25 @@ class Accesses:
 
     def _deliver_posted(self, bus: DeviceBus) -> None:
         """What the core has stored is at the device before its load is; each at its time."""
-        before = self._agenda.cause
         while bus.posted:
             one = bus.posted.popleft()
             one.event.cancel()
             self._computer.hold_core(one.at)
-            self._agenda.cause = one.event.cause
-            one.deliver()
-        self._agenda.cause = before
+            with self._because_of(one.event.cause):
+                one.deliver()
+
+    @contextmanager
+    def _because_of(self, cause: Cause | None) -> Iterator[None]:
+        """What is done now is done because of a store, which errors name."""
+        before, self._agenda.cause = self._agenda.cause, cause
+        try:
+            yield
+        except HostError as error:
+            if cause is not None:
+                cause.name_in(error)
+            raise
+        finally:
+            self._agenda.cause = before
 
     def _load_unanswered(
         self, device: Device, bus: DeviceBus, fault: DeviceFault, start: int, address: int,
@@ -169,20 +185,22 @@ class Accesses:
             start = bus.posts_at
         computer.counters.stores += 1
         # What Python stores because of a core's store, as a driver that is written in it, goes on.
-        self._agenda.cause = cause or _following(before)
-        for observe in computer.observers:
-            observe(Transaction(start, base + offset, size, value, True, device))
-        if bus is None:
-            device.write(offset, size, value)
-        elif device.bus_fault is not None:
-            bus.store_unanswered(start, size, base + offset, device.bus_fault)
-        else:
-            arrives = bus.store(start, size, base + offset)
-            one = PostedStore(bus.posted, device, offset, size, value)
-            one.event = self._agenda.add(arrives, one.arrive)
-            one.at = arrives
-            bus.posted.append(one)
-        self._agenda.cause = before
+        self._agenda.cause = cause or _following(self._agenda.current_cause())
+        try:
+            for observe in computer.observers:
+                observe(Transaction(start, base + offset, size, value, True, device))
+            if bus is None:
+                device.write(offset, size, value)
+            elif device.bus_fault is not None:
+                bus.store_unanswered(start, size, base + offset, device.bus_fault)
+            else:
+                arrives = bus.store(start, size, base + offset)
+                one = PostedStore(bus.posted, device, offset, size, value)
+                one.event = self._agenda.add(arrives, one.arrive)
+                one.at = arrives
+                bus.posted.append(one)
+        finally:
+            self._agenda.cause = before
         computer.stop_for(self._agenda.next_at)
 
     # ---- combined stores ----
@@ -197,7 +215,8 @@ class Accesses:
             return
         if self._combining != (device, base) or not line.fits(offset, size):
             self._close_line()
-        self._combining, self._combined_by = (device, base), cause
+        self._combining = device, base
+        self._combined_by = cause or _following(self._agenda.current_cause())
         if line.add(offset, size, value):
             self._close_line()
         elif line.written.bit_count() == size:  # the line was opened now
@@ -210,5 +229,6 @@ class Accesses:
         if self._combining is None or number not in (None, self._line.opened):
             return
         (device, base), self._combining = self._combining, None
-        for offset, size, value in self._line.take():
-            self._send(device, base, offset, size, value, self._combined_by)
+        with self._because_of(self._combined_by):
+            for offset, size, value in self._line.take():
+                self._send(device, base, offset, size, value, self._combined_by)

@@ -43,6 +43,15 @@ class Cause:
         text = self.core.text(self.address).partition(";")[0].strip()
         return f"core {self.core.number} of {self.computer.name!r} at {self.address:#x}: {text}"
 
+    def name_in(self, error: HostError) -> None:
+        """Says in an error of what the store has led to which store that was, once. The error of a
+        posted store comes while another instruction runs, and that one is then not named."""
+        if error.has_place:
+            return
+        error.has_place = True
+        if origin := self.origin():
+            error.args = (f"{error} (begun by the store of {origin})",)
+
 
 class Event:
     """A call that is to be made; ``cancel`` takes it back."""
@@ -69,6 +78,9 @@ class Agenda:
         self.now = 0
         self.runs = False  # an event runs: it is ``now``, wherever the cores are
         self.cause: Cause | None = None  # the store that led to what happens now
+        # Makes the cause of the store that a core makes now to a device without a bus: most of
+        # these lead to no event, and need none.
+        self.storing: Callable[[], Cause] | None = None
         self._is_run = False
         self._depth = 0  # of the event that runs
         self._events: list[tuple[int, int, Event]] = []
@@ -90,9 +102,16 @@ class Agenda:
         """Runs ``call`` at a time that is not past, below 2^63 ps."""
         if not is_whole(at) or not self.now <= at < NEVER or not callable(call):
             raise self._refusal(at, call)
-        event = Event(call, self.cause, self._depth + 1 if self.runs and at == self.now else 0)
+        cause = self.current_cause()
+        event = Event(call, cause, self._depth + 1 if self.runs and at == self.now else 0)
         heapq.heappush(self._events, (at, next(self._order), event))
         return event
+
+    def current_cause(self) -> Cause | None:
+        """The store that led to what happens now, or that a core makes now; None: there is none."""
+        if self.cause is None and self.storing is not None:
+            return self.storing()
+        return self.cause
 
     def _refusal(self, at: object, call: object) -> HostError:
         if is_whole(at) and callable(call) and cast(int, at) >= NEVER:
@@ -134,6 +153,10 @@ class Agenda:
                     if event.depth > MOST_AT_ONCE:
                         raise _endless(call, at)
                     call()
+        except HostError as error:
+            if self.cause is not None:
+                self.cause.name_in(error)
+            raise
         finally:
             self.runs = False
             self._depth = 0

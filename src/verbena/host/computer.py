@@ -518,8 +518,12 @@ class Computer:
         begin, end = first.state.cycles, self._cycle_of(until)
         self._awake = [] if len(self.cores) == 1 else [one for one in self.cores if not one.sleeps]
         if len(self._awake) < 2:
-            return first.run(most, min(end, begin + WITHOUT_SIGNALS))
-        return self._take_turns(most, min(end, begin + TURNS_WITHOUT_SIGNALS))
+            stop = first.run(most, min(end, begin + WITHOUT_SIGNALS))
+        else:
+            stop = self._take_turns(most, min(end, begin + TURNS_WITHOUT_SIGNALS))
+        if stop is Stop.MARK and not self._running.breaks_here():
+            return Stop.LIMIT
+        return stop
 
     def _has_turn(self, number: int) -> None:
         """The core whose device access, or whose end of the run, comes next."""
@@ -554,6 +558,7 @@ class Computer:
                     vector = one.take_interrupt()
                     start, address, before = self.now, one.rip, one.registers.all()
                     text = one.text(address)
+                    one.breaks_here()  # for what is called at the instruction
                     if one.run(1, (1 << 64) - 1) is Stop.MARK:
                         one.run(1, (1 << 64) - 1)  # a run up to a time has ended at a breakpoint
             finally:

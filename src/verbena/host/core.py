@@ -19,6 +19,7 @@ from verbena.host.costs import Ledger
 from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
 from verbena.host.undelivered import why_undelivered
+from verbena.host.unfetched import jump_to, why_unfetched
 
 if TYPE_CHECKING:
     from verbena.host.computer_records import Range
@@ -136,7 +137,7 @@ def _address(address: int) -> int:
     return address
 
 
-@checked_class(HostTypeError, but=("checked", "locate", "run", "show", "shut_down"))
+@checked_class(HostTypeError, but=("breaks_here", "checked", "locate", "run", "show", "shut_down"))
 class Core:
     """One core, made by its computer."""
 
@@ -149,6 +150,8 @@ class Core:
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
         self._labels: dict[int, str] = {}  # of its programs, by address
+        self._breaks: set[int] = set()
+        self._calls: dict[int, Callable[[], None]] = {}  # of call_at, by address
         self._has_begun = False
         self._end = 0  # the address behind the program that it began last
         # Each gets the name of charged or idle time, or "program" for machine code that has run,
@@ -302,12 +305,37 @@ class Core:
 
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""
-        if not self.state.set_mark(_address(address)):
+        self._mark(_address(address))
+        self._breaks.add(address)
+
+    def _mark(self, address: int) -> None:
+        if not self.state.set_mark(address):
             raise HostError("a core has at most 64 breakpoints")
 
     def remove_break(self, address: int) -> None:
         """Takes a breakpoint away."""
-        self.state.clear_mark(_address(address))
+        self._breaks.discard(_address(address))
+        if address not in self._calls:
+            self.state.clear_mark(address)
+
+    def call_at(self, address: int, call: Callable[[], None]) -> None:
+        """Calls before the instruction at an address, perhaps twice, and the run goes on. This is
+        for what Python does in place of the program; it slows the core down until ``end_call``,
+        and counts as a breakpoint: HostError if there are 64."""
+        if _address(address) not in self._calls:
+            self._mark(address)
+        self._calls[address] = call
+
+    def end_call(self, address: int) -> None:
+        """Calls no more at an address; nothing if nobody wanted it."""
+        if self._calls.pop(address, None) is not None and address not in self._breaks:
+            self.state.clear_mark(address)
+
+    def breaks_here(self) -> bool:
+        """Whether a run ends before the next instruction; makes the call of that address first."""
+        if (call := self._calls.get(self.rip)) is not None:
+            call()
+        return self.rip in self._breaks
 
     def text(self, address: int) -> str:
         """The instruction at a linear address: its line of assembly if known, else what the
@@ -350,7 +378,11 @@ class Core:
         return self.checked(stop)
 
     def locate(self, error: HostError) -> None:
-        """Puts the instruction that has reached a device into the device's error."""
+        """Puts the instruction that has reached a device into the device's error, unless it is the
+        error of a store that was posted before."""
+        if error.has_place:
+            return
+        error.has_place = True
         error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
 
     def checked(self, stop: Stop) -> Stop:
@@ -377,6 +409,9 @@ class Core:
         if bus:
             verb = "write" if write else "read"
             found = self._find(address)
+            if self._is_fetch(found, write, size, address):
+                why = why_unfetched(found, address, self._came_by(at))
+                return ProcessorError(f"{where}: {why}{self._ran_past_end(at)}", at, core=self)
             if found is not None:
                 return ProcessorError(
                     f"{where}: a {verb} of {size} bytes at {address:#x} goes beyond the end of "
@@ -416,6 +451,21 @@ class Core:
             vector,
             self,
         )
+
+    def _is_fetch(self, found: Range | None, write: bool, size: int, address: int) -> bool:
+        """Whether an access that the bus refused was for the instruction: its first byte, or a byte
+        of a device, which an access of one byte to registers never fails to reach."""
+        if write or size != 1:
+            return False
+        return found is not None or self.state.physical(self.state.rip) == address
+
+    def _came_by(self, at: int) -> str:
+        """The jump or call of its programs that has led to an address, if it is known."""
+
+        def register(name: str) -> int | None:
+            return self.state.get(NAMES.index(name)) if name in NAMES else None
+
+        return jump_to(at, self._lines, self._bytes, register)
 
     def _has_no_calls(self, at: int) -> bool:
         """Whether an instruction is a system call, or a return from one, and these are off."""

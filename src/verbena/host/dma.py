@@ -87,9 +87,8 @@ class Dma:
 
     def _fail(self, device: Device, error: AccessError) -> None:
         """Tells the device, and in the error which store to a device has led to the DMA."""
-        cause = self._computer.clock.cause
-        if cause is not None and (origin := cause.origin()):
-            error.args = (f"{error} (begun by the store of {origin})",)
+        if (cause := self._computer.clock.cause) is not None:
+            cause.name_in(error)
         device.dma_failed(error)
 
     # ---- writes ----

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 class HostError(Exception):
     """A mistake in the description of a computer, or an access that nothing answers."""
 
+    has_place = False
+    """Its text names the instruction that has led to it, or none has."""
+
 
 class HostTypeError(HostError, TypeError):
     """An argument of a type that the parameter does not take, one too many, or one missing."""

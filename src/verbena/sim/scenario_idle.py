@@ -84,6 +84,8 @@ def _switches(switch: Table, switching: Switching) -> Iterator[str]:
     flows = {lane.flow for lane in switching.lanes} or {"lossy"}
     if "buffer" in switch and flows == {"credits"}:
         yield "switch.buffer does nothing: all classes have credits, and a room for each input"
+    elif "buffer" in switch and not switching.settings.buffer:
+        yield "switch.buffer does nothing: 0 bytes are no limit, as without the key"
     if "watchdog" in switch and "pauses" not in flows:
         yield 'switch.watchdog does nothing: no class has flow = "pauses"'
     if "fecn_at" in switch and not switch.get("fecn"):

@@ -50,7 +50,8 @@ _NOUNS = {"size": "a number of bytes", "time": "a time"}  # in a scenario, which
 _UNITS = {  # in Python, which has plain numbers
     "size": " of bytes", "time": " of ps", "bits": " of bits per second", "seconds": " of seconds",
 }  # fmt: skip
-_NO_LIMIT = 2**62  # a bound from here on only fits the computer's numbers, and is not shown
+# A bound from here on only fits the computer's numbers, and is shown to who is beyond it alone.
+_NO_LIMIT = 2**62
 _PATH = re.compile(r"(.*?)(?: - at `(key` in `)?\$(.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -206,7 +207,7 @@ def _refused(
         return Refused(key, value, missing=missing[1], names=names, choices=choices)
     if isinstance(error.__cause__, ValueError):
         return Refused(key, value, says=str(error.__cause__))
-    names, wanted = _wanted(info, units)
+    names, wanted = _wanted(info, units, based)
     return Refused(key, value, names=names, wanted=wanted)
 
 
@@ -281,8 +282,11 @@ def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
     return _fields(info)[str(step)].type
 
 
-def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
-    """Return the names that a value may be, and a noun for what else it may be."""
+def _wanted(info: inspect.Type, units: Units, value: Any = None) -> tuple[list[str], str]:
+    """Return the names that a value may be, and a noun for what else it may be.
+
+    ``value``: the one that was refused, in base units.
+    """
     noun = of = ""
     while isinstance(info, inspect.Metadata):
         name = str((info.extra or {}).get("unit"))
@@ -291,14 +295,14 @@ def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
         info = info.type
     if isinstance(info, inspect.UnionType):
         types = [one for one in info.types if not isinstance(one, inspect.NoneType)]
-        found = [_wanted(one, units) for one in types]
+        found = [_wanted(one, units, value) for one in types]
         return [one for names, _ in found for one in names], next((n for _, n in found if n), "")
     if isinstance(info, inspect.LiteralType):
         return [str(value) for value in info.values], ""
     if isinstance(info, inspect.IntType | inspect.FloatType):
         whole = "a whole number" if isinstance(info, inspect.IntType) else "a number"
-        shown = time_text if noun == _NOUNS["time"] else "{:.16g}".format
-        return [], (noun or whole + of) + _range(info, shown)
+        shown = time_text if noun == _NOUNS["time"] else _number
+        return [], (noun or whole + of) + _range(info, shown, value)
     if isinstance(info, inspect.ListType):
         most = "" if info.max_length is None else f", at most {info.max_length}"
         return [], f"a list{_of_what(info.item_type, units)}{most}"
@@ -322,10 +326,19 @@ def _of_tables(info: inspect.Type) -> bool:
     return isinstance(_bare(info), inspect.DictType | inspect.StructType)
 
 
-def _range(info: inspect.IntType | inspect.FloatType, shown: Callable[[float], str]) -> str:
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.16g}"
+
+
+def _range(
+    info: inspect.IntType | inspect.FloatType, shown: Callable[[float], str], value: Any
+) -> str:
     """Return " from 1 to 5", or the part of it that is limited."""
     text = "" if info.ge is None else f" from {shown(info.ge)}"
     text = text if info.gt is None else f" above {shown(info.gt)}"
     if info.lt is not None:
         return f"{text}, below {shown(info.lt)}"
-    return text if info.le is None or info.le >= _NO_LIMIT else f"{text} to {shown(info.le)}"
+    if info.le is None:
+        return text
+    is_beyond = isinstance(value, int | float) and value > info.le
+    return f"{text} to {shown(info.le)}" if info.le < _NO_LIMIT or is_beyond else text

@@ -225,7 +225,7 @@ class Watchdog(Settings):
 
 
 class SwitchKeys(Settings):
-    """The keywords of World.add_switch that [switch] has, too."""
+    """The keywords of World.add_switch that [switch] has, too. ``buffer`` 0 is no limit."""
 
     buffer: Annotated[int, SIZE, Meta(ge=0, le=2**62)] = 0
     mark: Annotated[Mark | None, unit("mark")] = None

@@ -199,6 +199,8 @@ class Hca(Device):
         qp = self.qps.get(qpn)
         if qp is None or qp.page != page:
             why = "there is none" if qp is None else f"it belongs to page {qp.page} of registers"
+            if qp is not None and not qp.page:
+                why = "its process has ended, or has given it back"
             self._refuse_store(qpn, f"a doorbell on page {page}", why, page * PAGE)
             return None
         return qp

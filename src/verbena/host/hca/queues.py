@@ -150,7 +150,7 @@ class Qp:
     """A queue pair in the adapter. Times are in ps; ``rnr_retry`` 7 is without end."""
 
     number: int
-    page: int  # of registers, whose owner alone may ring for it
+    page: int  # of registers, whose owner alone may ring for it; 0: nobody any more
     ring: SendRing
     receive_address: int
     receives: int

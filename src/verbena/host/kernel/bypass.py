@@ -5,9 +5,10 @@
     opened = doors.open(process)          # before the process runs
     opened.qp.connect(peer)
 
-The kernel takes part in ``open`` alone, by the process's page tables. After that the process writes
-requests to its ring, stores to its doorbell, and finds completions in its memory. The registers and
-queues of other processes are not in its address space, so that an access to them is a page fault.
+The kernel takes part in ``open``, by the process's page tables, and in the end of the process, with
+which its queue pair and its registrations end. Between the two the process writes requests to its
+ring, stores to its doorbell, and finds completions in its memory. The registers and queues of other
+processes are not in its address space, so that an access to them is a page fault.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def hca_equates() -> str:
 class UserHca:
     """What a process has of an adapter: ``page`` of its registers, a queue pair, its memory's key.
 
-    It ends when the memory of a process that has ended becomes another's, or by ``close``.
+    It ends with the process, as the kernel closes what it has open, or before by ``close``.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class UserHca:
     def close(self) -> None:
         """Takes its keys back and ends its queue pair.
 
-        The page stays the process's until its end, since its address space has it.
+        The page stays the process's until another process gets its memory, since its address space
+        has it.
         """
         if not self.is_open:
             return
@@ -133,7 +135,8 @@ class HcaDoors:
         except HostError:
             self._free.insert(0, page)
             raise
-        process.at_end.append(partial(self._end, opened))
+        process.when_ended(opened.close)
+        process.at_end.append(partial(self._free.append, opened.page))
         return opened
 
     def _made(
@@ -174,8 +177,3 @@ class HcaDoors:
         process.check_owned(address, length)
         pages = ResidentPages(process.base - USER_BASE)
         return self.driver.register(address, length, access, pages=pages)
-
-    def _end(self, opened: UserHca) -> None:
-        """Before the process's memory and page tables are another's."""
-        opened.close()
-        self._free.append(opened.page)

@@ -265,7 +265,9 @@ class Kernel:
         rights = WRITABLE | USER | NO_EXECUTE
         space.map(USER_BASE + behind, base + behind, stack, rights)
         pid, self._next_pid = self._next_pid, self._next_pid + 1
-        made = Process(self.tables, pid, place, name, program, base, memory, stack, space)
+        made = Process(
+            self.tables, pid, place, name, program, base, memory, stack, space, self._watch_ends
+        )
         self.processes.append(made)
         self._begin(made)
         return made
@@ -316,6 +318,18 @@ class Kernel:
         self.tables.set_entry(place, pid=process.pid, root=process.space.root, stack_top=top,
                         rsp=top - len(data), state=READY)  # fmt: skip
         self.core.state.interrupt(RESCHED_VECTOR)
+
+    # ---- their ends ----
+
+    def _watch_ends(self) -> None:
+        """Lets processes know when they have ended, where the kernel closes what they have open."""
+        self.core.call_at(self._labels["end_of_process"], self._end_of_process)
+
+    def _end_of_process(self) -> None:
+        if (ended := self.running) is not None:
+            ended.tell_end()
+        if not any(one.is_watched for one in self.processes):
+            self.core.end_call(self._labels["end_of_process"])
 
     # ---- looking ----
 

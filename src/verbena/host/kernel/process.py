@@ -23,8 +23,9 @@ from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, US
 from verbena.host.kernel.numbers import CALLS
 from verbena.host.kernel.page_tables import AddressSpace
 
-_PROTECTION, _PAGE_FAULT = 13, 14
+_BREAKPOINT, _PROTECTION, _PAGE_FAULT = 3, 13, 14
 _HLT = b"\xf4"
+_INT3 = (b"\xcc", b"\xcd\x03")  # INT3, and INT 3 of two bytes
 _WROTE, _FETCHED = 2, 16  # of a page fault's error code (SDM volume 3, 4.7)
 _ADVICE = {
     0: "it divided by 0, or the quotient is too large",
@@ -65,20 +66,21 @@ class Process:
 
     def __init__(
         self, tables: KernelTables, pid: int, place: int, name: str, program: Program,
-        base: int, size: int, stack: int, space: AddressSpace,
+        base: int, size: int, stack: int, space: AddressSpace, watch_ends: Callable[[], None],
     ) -> None:  # fmt: skip
         self._tables, self.place = tables, place
         self.pid, self.name, self.program = pid, name, program
         self.base, self.size, self.stack, self.space = base, size, stack, space
         self.at_end: list[Callable[[], None]] = []  # called before its memory is another process's
+        self._when_ended: list[Callable[[], None]] = []
+        self._watch_ends = watch_ends
         self._copy: dict[str, int] | None = None
 
     def __repr__(self) -> str:
         if self.state is not ProcessState.FAULTED:
             return f"<{self.title}: {self.state.name.lower()}>"
-        fields = self._fields()
-        kind, at = _exception(fields["fault_vector"]), fields["fault_rip"]
-        return f"<{self.title}: faulted, {kind} at {at:#x}: {self.text(at)}>"
+        vector, at = self._fault()
+        return f"<{self.title}: faulted, {_exception(vector)} at {at:#x}: {self.text(at)}>"
 
     @property
     def title(self) -> str:
@@ -93,8 +95,25 @@ class Process:
     def _fields(self) -> dict[str, int]:
         return self._tables.entry(self.place) if self._copy is None else self._copy
 
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Calls when it has called ``exit`` or was ended by a fault, at that time of the run."""
+        self._when_ended.append(call)
+        self._watch_ends()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is to be called when it has ended, and it has not."""
+        return bool(self._when_ended)
+
+    def tell_end(self) -> None:
+        """It has ended: makes the calls of ``when_ended``, once."""
+        calls, self._when_ended = self._when_ended, []
+        for call in calls:
+            call()
+
     def retire(self) -> None:
         """Keeps a copy of the entry, since another process gets its place."""
+        self.tell_end()
         for call in self.at_end:
             call()
         self._copy = self._fields()
@@ -217,7 +236,7 @@ class Process:
         if self.state is not ProcessState.FAULTED:
             return None
         fields = self._fields()
-        vector, at = fields["fault_vector"], fields["fault_rip"]
+        vector, at = self._fault()
         text = f"{self.title} was ended at {at:#x}: {self.text(at)}: {_exception(vector)}"
         if vector == _PAGE_FAULT and self._ran_past_end(at):
             end = USER_BASE + len(self.program.code)
@@ -229,6 +248,19 @@ class Process:
         if vector == _PROTECTION:
             return f"{text}: {self._protection(at)}"
         return f"{text}: {_ADVICE[vector]}" if vector in _ADVICE else text
+
+    def _fault(self) -> tuple[int, int]:
+        """The vector of the exception that has ended it, and the instruction's address.
+
+        A breakpoint is a trap: the processor saves the address behind it (SDM volume 3, 6.5).
+        """
+        fields = self._fields()
+        vector, at = fields["fault_vector"], fields["fault_rip"]
+        if vector == _BREAKPOINT:
+            for code in _INT3:
+                if self._bytes_at(at - len(code), len(code)) == code:
+                    return vector, at - len(code)
+        return vector, at
 
     def _protection(self, at: int) -> str:
         """Why its instruction was refused; the processor does not say at which address."""
