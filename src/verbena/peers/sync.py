@@ -115,8 +115,8 @@ class LoopThread:
         if self.is_here():
             work.close()
             raise RuntimeError(
-                "a call of verbena.peers.sync in the thread of its own loop would never end: make it"
-                " in another thread, or await verbena.connect's connections in a loop of yours"
+                "a call of verbena.peers.sync in the thread of its own loop would never end: make"
+                " it in another thread, or await verbena.connect's connections in a loop of yours"
             )
         here: object = place.get()
         if isinstance(here, HasOwnLoop):
