@@ -470,3 +470,36 @@ def test_datagrams_at_the_loopback_are_for_their_own_host(kind: str) -> None:
     net, keywords = two_hosts(kind)
     returned = sim.run({"h0": own, "h1": other}, net, **keywords).returned
     assert returned == {"h0": [("127.0.0.1", 9), b"hello"], "h1": [ConnectionRefusedError]}
+
+
+class Paused(asyncio.Protocol):
+    """Notes when it has to pause its writing."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def pause_writing(self) -> None:
+        self.seen.append("pause")
+
+    def resume_writing(self) -> None:
+        self.seen.append("resume")
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_write_that_is_longer_than_the_send_buffer_pauses_the_program(kind: str) -> None:
+    async def client(host: str, port: int) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_connection(Paused, host, port)
+        transport.write(bytes(10_000))
+        short = transport.get_write_buffer_size()
+        transport.write(bytes(8_000_000))
+        waits = transport.get_write_buffer_size()
+        paused = list(protocol.seen)
+        while transport.get_write_buffer_size():
+            await asyncio.sleep(0.001)
+        transport.close()
+        return [short, 65_536 < waits < 8_000_000, paused, protocol.seen]
+
+    found = simulated(kind, client)
+    assert found == [0, True, ["pause"], ["pause", "resume"]]
+    assert really(client) == found
