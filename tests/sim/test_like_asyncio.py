@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -503,3 +504,76 @@ def test_a_write_that_is_longer_than_the_send_buffer_pauses_the_program(kind: st
     found = simulated(kind, client)
     assert found == [0, True, ["pause"], ["pause", "resume"]]
     assert really(client) == found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_of_its_own_host_gets_a_port_that_nobody_has(kind: str) -> None:
+    async def program(host: str) -> bool:
+        server = await asyncio.start_server(_idle, host, 0)
+        port = server.sockets[0].getsockname()[1]
+        seen = {port}
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, port)
+            assert writer.get_extra_info("peername")[1] == port
+            seen.add(writer.get_extra_info("sockname")[1])
+        server.close()
+        return len(seen) == 4
+
+    assert alone(kind, program)
+    assert asyncio.run(program("127.0.0.1"))
+
+
+async def _errno_of(call: Awaitable[Any]) -> int | None:
+    with pytest.raises(OSError) as caught:
+        await call
+    return caught.value.errno
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_addresses_and_ports_that_a_host_does_not_have_are_refused(kind: str) -> None:
+    async def client(host: str, port: int) -> list[int | None]:
+        connect = partial(asyncio.open_connection, host, port)
+        endpoint = asyncio.get_running_loop().create_datagram_endpoint
+        _, writer = await connect(local_addr=("0.0.0.0", 0))
+        mine = writer.get_extra_info("sockname")[1]
+        seen = [
+            await _errno_of(connect(local_addr=("0.0.0.0", mine))),
+            await _errno_of(connect(local_addr=("9.9.9.9", 0))),
+            await _errno_of(asyncio.start_server(_idle, "9.9.9.9", 0)),
+            await _errno_of(endpoint(asyncio.DatagramProtocol, local_addr=("9.9.9.9", 0))),
+        ]
+        writer.close()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRINUSE] + [errno.EADDRNOTAVAIL] * 3
+    assert really(client) == simulated(kind, client)
+
+
+@pytest.mark.parametrize("kind", ["fabric", "control"])
+def test_a_server_cannot_have_the_port_of_a_client(kind: str) -> None:
+    async def client(host: str, port: int) -> list[int | None]:
+        _, writer = await asyncio.open_connection(host, port)
+        mine = writer.get_extra_info("sockname")[1]
+        seen = [await _errno_of(asyncio.start_server(_idle, "0.0.0.0", mine))]
+        writer.close()
+        await writer.wait_closed()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRINUSE] == really(client)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_names_to_bind_to_are_looked_up(kind: str) -> None:
+    async def client(host: str, port: int) -> list[Any]:
+        connect = partial(asyncio.open_connection, host, port)
+        with pytest.raises(socket.gaierror):
+            await connect(local_addr=("nobody", 0))
+        with pytest.raises(socket.gaierror):
+            await asyncio.start_server(_idle, "nobody", 0)
+        seen: list[Any] = [await _errno_of(connect(local_addr=("h0", 0)))]
+        _, writer = await connect(local_addr=("h1", 5000))
+        seen.append(writer.get_extra_info("sockname")[1])
+        writer.close()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRNOTAVAIL, 5000]

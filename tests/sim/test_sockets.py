@@ -248,6 +248,15 @@ def test_the_send_buffer_grows_with_the_congestion_window() -> None:
     assert seen[4] == 10_000
 
 
+def test_the_loopback_reaches_no_other_host() -> None:
+    async def client() -> int | None:
+        with pytest.raises(OSError) as caught:
+            await asyncio.open_connection("h0", 80, local_addr=("127.0.0.1", 0))
+        return caught.value.errno
+
+    assert sim.run({"h1": client}, pair()).returned["h1"] == errno.EINVAL
+
+
 RESETS = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the end is a RST
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .kernel import PAGE, SEGMENT, Arrived, parts
-from .network import Factory, Server
+from .network import LOOPBACK, Factory, PortKey, Server, port_number
 from .tcp_options import ConnectionSocket
 from .transport_parts import CallsProtocol, WriteLimits, announce, check_bytes_like
 
@@ -193,13 +193,17 @@ async def connect(
     factory: Factory,
     local: tuple[Any, Any] | None,
 ) -> tuple[TcpConnection, Any]:
-    """Connect a host to a port of another. Raises ConnectionRefusedError, TimeoutError."""
-    ends = network.interfaces(own, target, name)
-    wanted = int(local[1]) if local else 0
-    key = (6, own.number, wanted or network.free_port(6, own))
-    if key in network.used_ports:
-        raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {own.name} is in use")
-    network.used_ports.add(key)
+    """Connect a host to a port of another.
+
+    Raises ConnectionRefusedError and TimeoutError; for ``local`` OSError (EADDRINUSE,
+    EADDRNOTAVAIL, and EINVAL at the loopback, which reaches no other host) and socket.gaierror.
+    """
+    bound = network.own_address(own, local[0]) if local else None
+    wanted = port_number(local[1]) if local else 0
+    if bound == LOOPBACK:
+        raise OSError(errno.EINVAL, f"{LOOPBACK} reaches {own.name} alone, and not {target.name}")
+    ends = network.interfaces(own, target, name, bound)
+    key = network.take_port(own, wanted)
     made = Handshake(network, ends, (key[2], port))
     made.begin(own, target)
     try:
@@ -234,7 +238,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
             for host, port in zip(handshake.ends, handshake.ports, strict=True)
         ]
         self.here, self.there = addresses[end], addresses[1 - end]
-        self.port_key: tuple[int, int, int] | None = None
+        self.port_key: PortKey | None = None
         self._kernel = network.kernel(handshake.ends[end])
         self._send_buffer = RECEIVE_WINDOWS * network.core.window if self._kernel else 0
         self._tunes = self._kernel is None  # the send buffer grows, until SO_SNDBUF is set
