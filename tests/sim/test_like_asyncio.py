@@ -577,3 +577,39 @@ def test_names_to_bind_to_are_looked_up(kind: str) -> None:
         return seen
 
     assert simulated(kind, client) == [errno.EADDRNOTAVAIL, 5000]
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_datagram_that_cannot_leave_is_an_error_of_the_protocol(kind: str) -> None:
+    async def program(host: str) -> list[Any]:
+        seen: list[Any] = []
+        loop = asyncio.get_running_loop()
+        made, _ = await loop.create_datagram_endpoint(lambda: Datagrams(seen), local_addr=(host, 0))
+        made.sendto(b"lost", ("::1", 5))  # no address of the socket's family
+        made.sendto(b"lost", (host, 0))
+        made.sendto(bytes(70_000), (host, 5))
+        seen.append(made.is_closing())
+        made.close()
+        made, _ = await loop.create_datagram_endpoint(
+            lambda: Datagrams(seen), remote_addr=(host, 0)
+        )
+        made.sendto(b"lost")
+        made.close()
+        return seen
+
+    assert alone(kind, program) == [socket.gaierror, OSError, OSError, False, OSError]
+    assert asyncio.run(program("127.0.0.1")) == alone(kind, program)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_datagram_to_an_unknown_name_is_an_error_of_the_protocol(kind: str) -> None:
+    async def program(host: str) -> list[Any]:
+        seen: list[Any] = []
+        made, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Datagrams(seen), local_addr=(host, 0)
+        )
+        made.sendto(b"lost", ("nobody", 5))
+        made.close()
+        return seen
+
+    assert alone(kind, program) == [socket.gaierror]
