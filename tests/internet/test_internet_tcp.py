@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -123,6 +125,48 @@ def test_nobody_listens_or_nobody_is_there() -> None:
     assert isinstance(late.errors[0], TimeoutError)
     assert net.now_s - begin == pytest.approx(127)  # as Linux: 1 + 2 + … + 64 s
     assert left.errors == []
+
+
+def behind_a_router() -> Internet:
+    """left is in 10.1.0.0/24, right in 10.2.0.0/24, and a router in both."""
+    net = Internet(1)
+    router, left, right = net.router("router"), net.host("left"), net.host("right")
+    net.network("10.1.0.0/24", router, left)
+    net.network("10.2.0.0/24", router, right)
+    right.tcp.listen(lambda made, _, __: None, PORT)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("address", "number", "after_s"),
+    [
+        ("10.9.0.1", errno.ENETUNREACH, 0),  # the router has no route
+        ("10.2.0.77", errno.EHOSTUNREACH, 3),  # nobody answers the router's ARP
+        ("10.1.0.77", errno.EHOSTUNREACH, 3),  # nobody answers the own one
+    ],
+)
+def test_an_unreachable_peer_ends_a_connection_that_is_not_open(
+    address: str, number: int, after_s: float
+) -> None:
+    net = behind_a_router()
+    begin = net.now_s
+    end = End(net.node("left").tcp.connect(IPv4Address(address), PORT))
+    assert net.run_until(lambda: bool(end.errors), 200)
+    assert [error and error.errno for error in end.errors] == [number]
+    assert net.now_s - begin == pytest.approx(after_s, abs=0.01)
+
+
+def test_an_unreachable_peer_does_not_end_an_open_connection() -> None:
+    net = behind_a_router()
+    end = End(net.node("left").tcp.connect(net.node("right").address, PORT))
+    net.run(1)
+    told: list[str] = []
+    net.node("left").listen_icmp(lambda message, _: told.append(message.text))
+    net.links["10.2.0.0/24"].cut()
+    end.connection.write(b"hello")
+    net.run(5)
+    assert "network unreachable" in told
+    assert (end.opened, end.errors) == (1, [])
 
 
 def test_a_reader_that_pauses_stops_the_sender_and_gets_everything() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -470,3 +471,145 @@ def test_datagrams_at_the_loopback_are_for_their_own_host(kind: str) -> None:
     net, keywords = two_hosts(kind)
     returned = sim.run({"h0": own, "h1": other}, net, **keywords).returned
     assert returned == {"h0": [("127.0.0.1", 9), b"hello"], "h1": [ConnectionRefusedError]}
+
+
+class Paused(asyncio.Protocol):
+    """Notes when it has to pause its writing."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def pause_writing(self) -> None:
+        self.seen.append("pause")
+
+    def resume_writing(self) -> None:
+        self.seen.append("resume")
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_write_that_is_longer_than_the_send_buffer_pauses_the_program(kind: str) -> None:
+    async def client(host: str, port: int) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_connection(Paused, host, port)
+        transport.write(bytes(10_000))
+        short = transport.get_write_buffer_size()
+        transport.write(bytes(8_000_000))
+        waits = transport.get_write_buffer_size()
+        paused = list(protocol.seen)
+        while transport.get_write_buffer_size():
+            await asyncio.sleep(0.001)
+        transport.close()
+        return [short, 65_536 < waits < 8_000_000, paused, protocol.seen]
+
+    found = simulated(kind, client)
+    assert found == [0, True, ["pause"], ["pause", "resume"]]
+    assert really(client) == found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_of_its_own_host_gets_a_port_that_nobody_has(kind: str) -> None:
+    async def program(host: str) -> bool:
+        server = await asyncio.start_server(_idle, host, 0)
+        port = server.sockets[0].getsockname()[1]
+        seen = {port}
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, port)
+            assert writer.get_extra_info("peername")[1] == port
+            seen.add(writer.get_extra_info("sockname")[1])
+        server.close()
+        return len(seen) == 4
+
+    assert alone(kind, program)
+    assert asyncio.run(program("127.0.0.1"))
+
+
+async def _errno_of(call: Awaitable[Any]) -> int | None:
+    with pytest.raises(OSError) as caught:
+        await call
+    return caught.value.errno
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_addresses_and_ports_that_a_host_does_not_have_are_refused(kind: str) -> None:
+    async def client(host: str, port: int) -> list[int | None]:
+        connect = partial(asyncio.open_connection, host, port)
+        endpoint = asyncio.get_running_loop().create_datagram_endpoint
+        _, writer = await connect(local_addr=("0.0.0.0", 0))
+        mine = writer.get_extra_info("sockname")[1]
+        seen = [
+            await _errno_of(connect(local_addr=("0.0.0.0", mine))),
+            await _errno_of(connect(local_addr=("9.9.9.9", 0))),
+            await _errno_of(asyncio.start_server(_idle, "9.9.9.9", 0)),
+            await _errno_of(endpoint(asyncio.DatagramProtocol, local_addr=("9.9.9.9", 0))),
+        ]
+        writer.close()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRINUSE] + [errno.EADDRNOTAVAIL] * 3
+    assert really(client) == simulated(kind, client)
+
+
+@pytest.mark.parametrize("kind", ["fabric", "control"])
+def test_a_server_cannot_have_the_port_of_a_client(kind: str) -> None:
+    async def client(host: str, port: int) -> list[int | None]:
+        _, writer = await asyncio.open_connection(host, port)
+        mine = writer.get_extra_info("sockname")[1]
+        seen = [await _errno_of(asyncio.start_server(_idle, "0.0.0.0", mine))]
+        writer.close()
+        await writer.wait_closed()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRINUSE] == really(client)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_names_to_bind_to_are_looked_up(kind: str) -> None:
+    async def client(host: str, port: int) -> list[Any]:
+        connect = partial(asyncio.open_connection, host, port)
+        with pytest.raises(socket.gaierror):
+            await connect(local_addr=("nobody", 0))
+        with pytest.raises(socket.gaierror):
+            await asyncio.start_server(_idle, "nobody", 0)
+        seen: list[Any] = [await _errno_of(connect(local_addr=("h0", 0)))]
+        _, writer = await connect(local_addr=("h1", 5000))
+        seen.append(writer.get_extra_info("sockname")[1])
+        writer.close()
+        return seen
+
+    assert simulated(kind, client) == [errno.EADDRNOTAVAIL, 5000]
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_datagram_that_cannot_leave_is_an_error_of_the_protocol(kind: str) -> None:
+    async def program(host: str) -> list[Any]:
+        seen: list[Any] = []
+        loop = asyncio.get_running_loop()
+        made, _ = await loop.create_datagram_endpoint(lambda: Datagrams(seen), local_addr=(host, 0))
+        made.sendto(b"lost", ("::1", 5))  # no address of the socket's family
+        made.sendto(b"lost", (host, 0))
+        made.sendto(bytes(70_000), (host, 5))
+        seen.append(made.is_closing())
+        made.close()
+        made, _ = await loop.create_datagram_endpoint(
+            lambda: Datagrams(seen), remote_addr=(host, 0)
+        )
+        made.sendto(b"lost")
+        made.close()
+        return seen
+
+    assert alone(kind, program) == [socket.gaierror, OSError, OSError, False, OSError]
+    assert asyncio.run(program("127.0.0.1")) == alone(kind, program)
+
+
+@pytest.mark.parametrize("kind", TCP_KINDS)
+def test_a_datagram_to_an_unknown_name_is_an_error_of_the_protocol(kind: str) -> None:
+    async def program(host: str) -> list[Any]:
+        seen: list[Any] = []
+        made, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Datagrams(seen), local_addr=(host, 0)
+        )
+        made.sendto(b"lost", ("nobody", 5))
+        made.close()
+        return seen
+
+    assert alone(kind, program) == [socket.gaierror]

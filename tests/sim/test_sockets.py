@@ -202,6 +202,61 @@ def test_a_reader_that_pauses_holds_the_writer_back() -> None:
     assert seen["drained"] > 5
 
 
+async def _transfer_rate(size: int) -> float:
+    """Return the bits per second at which so many bytes reach the program at port 80 of h0."""
+    clock = asyncio.get_running_loop().time
+    reader, writer = await asyncio.open_connection("h0", 80)
+    began = clock()
+    writer.write(bytes(size))
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+    return size * 8 / (clock() - began)
+
+
+@pytest.mark.parametrize("has_inside", [False, True])
+def test_a_program_that_reads_at_once_gets_a_window_in_each_round_trip(has_inside: bool) -> None:
+    window, size, found = 64 << 10, 8 << 20, list[bytes]()
+    world = pair(MS, tcp={"window": window, "jitter": 0})
+    for host in ("h0", "h1") if has_inside else ():
+        world.inside(host, cpu={"ghz": 100.0})
+    programs = {"h0": partial(_read_all, 80, found), "h1": partial(_transfer_rate, size)}
+    rate = sim.run(programs, world).returned["h1"]
+    whole = window - window % 1460  # the window has room for so many bytes of full segments
+    assert 0.9 < rate / (whole * 8 / (2 * MS / 10**12)) < 1
+
+
+def test_the_send_buffer_grows_with_the_congestion_window() -> None:
+    window, seen = 256 << 10, list[int]()
+
+    async def client() -> None:
+        _, writer = await asyncio.open_connection("h0", 80)
+        own = writer.get_extra_info("socket")
+        for _ in range(2):
+            seen.append(own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+            writer.write(bytes(4 << 20))
+            seen.append(writer.transport.get_write_buffer_size())
+            await writer.drain()
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 5000)
+        seen.append(own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        writer.close()
+
+    world = pair(MS, tcp={"window": window, "initial_window": 10, "jitter": 0})
+    sim.run({"h0": partial(_read_all, 80, []), "h1": client}, world)
+    first = 4 * 10 * 1460
+    assert seen[:3] == [first, (4 << 20) - first, 2 * window]
+    assert seen[4] == 10_000
+
+
+def test_the_loopback_reaches_no_other_host() -> None:
+    async def client() -> int | None:
+        with pytest.raises(OSError) as caught:
+            await asyncio.open_connection("h0", 80, local_addr=("127.0.0.1", 0))
+        return caught.value.errno
+
+    assert sim.run({"h1": client}, pair()).returned["h1"] == errno.EINVAL
+
+
 RESETS = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the end is a RST
 
 

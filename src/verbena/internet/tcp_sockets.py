@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from verbena.internet.interface import Interface
     from verbena.internet.node import Node
 
+NO_WAY: dict[int, int] = {
+    Unreachable.NETWORK: errno.ENETUNREACH,
+    Unreachable.HOST: errno.EHOSTUNREACH,
+}
 TCP_HEADERS = 40  # of IPv4 and TCP, without options
 # An own address and port, and the peer's.
 TcpKey = tuple[IPv4Address, int, IPv4Address, int]
@@ -204,12 +208,16 @@ class TcpSockets:
         self._send(answer, own, address)
 
     def receive_error(self, message: Message, quoted: Datagram) -> None:
-        """RFC 1122, 4.2.3.9: port and protocol unreachable end a connection; other errors do not,
-        as the way may come back."""
+        """RFC 1122, 4.2.3.9: port and protocol unreachable end a connection; network and host
+        unreachable do not, as the way may come back. But while a SYN has no answer these end it,
+        too, as in Linux (RFC 5461)."""
         own = int.from_bytes(quoted.payload[:2], "big")
         port = int.from_bytes(quoted.payload[2:4], "big")
         connection = self.connections.get((quoted.source, own, quoted.destination, port))
-        hard = (Unreachable.PROTOCOL, Unreachable.PORT)
-        if connection is not None and message.kind == Kind.UNREACHABLE and message.code in hard:
-            text = f"{connection.peer_text}: {message.text}"
+        if connection is None or message.kind != Kind.UNREACHABLE:
+            return
+        text = f"{connection.peer_text}: {message.text}"
+        if message.code in (Unreachable.PROTOCOL, Unreachable.PORT):
             connection.fail(ConnectionRefusedError(errno.ECONNREFUSED, text))
+        elif message.code in NO_WAY and connection.state is TcpState.SYN_SENT:
+            connection.fail(OSError(NO_WAY[message.code], text))

@@ -132,7 +132,8 @@ class InternetNetwork(Network):
     async def connect(
         self, factory: Factory, name: Any, port: Any, local: tuple[Any, Any] | None = None
     ) -> tuple[Any, Any]:
-        """Connect the calling host. Raises OSError: ECONNREFUSED, ETIMEDOUT, ENETUNREACH."""
+        """Connect the calling host. Raises OSError: ECONNREFUSED, ETIMEDOUT, ENETUNREACH and
+        EHOSTUNREACH; for ``local`` EADDRINUSE and EADDRNOTAVAIL."""
         node, address, number = own_node(), self.address_of(name), port_number(port)
         source, own_port = self._local(node, local)
         if number == 0:

@@ -329,6 +329,8 @@ class InternetDatagrams(asyncio.DatagramTransport):
         try:
             address = self._network.address_of(name)
             self._socket.send(bytes(data), address, port, source=self._source)
+        except socket.gaierror as error:  # an unknown name
+            self._protocol.error_received(error)
         except NoRouteError as error:
             self._protocol.error_received(OSError(errno.ENETUNREACH, str(error)))
         except MessageTooLongError as error:

@@ -14,8 +14,7 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable
-from ipaddress import IPv6Address
-from itertools import count
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
 
 from .errors import NotSimulated
@@ -35,8 +34,10 @@ LOOPBACK = "127.0.0.1"
 OWN = ("localhost", LOOPBACK)
 FIRST_FREE_PORT = 49152
 LAST_PORT = 65535
+TCP = 6
 Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
+PortKey = tuple[int, int, int]  # protocol, host and port
 
 
 class Network:
@@ -49,7 +50,8 @@ class Network:
         self.delay = delay
         self._hosts = hosts
         self._listening: dict[tuple[int, int], Server] = {}
-        self._ports = count(FIRST_FREE_PORT)
+        self._next_port: dict[int, int] = {}
+        self.used_ports: set[PortKey] = set()  # of sockets that do not listen
 
     def listening(self, host: Host, port: int, *, own: bool = False) -> Server | None:
         """Return the server that takes a connection to a host's port, or None. ``own``: the host
@@ -73,19 +75,63 @@ class Network:
         return found
 
     def listen(self, factory: Factory, name: Any, port: Any) -> Server:
-        """Return a server of the calling host. Raises OSError: EADDRINUSE, EADDRNOTAVAIL."""
+        """Return a server of the calling host. Raises OSError: EADDRINUSE, EADDRNOTAVAIL; and
+        socket.gaierror for an unknown name."""
         own = own_host()
         names = name if isinstance(name, (list, tuple)) else [name]
         for one in names:
             refuse_ipv6(one)
-            if one not in ANY and self._find(one) is not own:
-                raise OSError(errno.EADDRNOTAVAIL, f"{one!r} is not the address of {own.name}")
-        number = port_number(port) or next(self._ports)
+            self.own_address(own, one)
+        number = port_number(port) or self.free_port(TCP, own)
         if (own.number, number) in self._listening:
             raise OSError(errno.EADDRINUSE, f"{own.name} listens on port {number} already")
+        if (TCP, own.number, number) in self.used_ports:
+            raise OSError(errno.EADDRINUSE, f"a connection of {own.name} has port {number}")
         server = Server(self, own, number, factory, bound_to(name))
         self._listening[own.number, number] = server
         return server
+
+    def own_address(self, own: Host, name: Any) -> str | None:
+        """Return the address of a host that a name to bind to stands for; None: any.
+
+        Raises OSError (EADDRNOTAVAIL) for what is not the host's, and socket.gaierror for a name
+        that nobody has.
+        """
+        if name in ANY:
+            return None
+        if name in OWN:
+            return LOOPBACK
+        try:
+            is_own = self._find(name) is own
+        except socket.gaierror:
+            if not _is_ipv4(name):
+                raise
+            is_own = False
+        if not is_own:
+            raise OSError(errno.EADDRNOTAVAIL, f"{name!r} is not the address of {own.name}")
+        return name if name in own.addresses else own.address
+
+    def free_port(self, protocol: int, host: Host) -> int:
+        """Return a port of a host that no socket has. Raises OSError (EADDRINUSE)."""
+        first = self._next_port.get(host.number, FIRST_FREE_PORT)
+        size = LAST_PORT + 1 - FIRST_FREE_PORT
+        for step in range(size):
+            port = FIRST_FREE_PORT + (first - FIRST_FREE_PORT + step) % size
+            if (protocol, host.number, port) not in self.used_ports and (
+                protocol != TCP or (host.number, port) not in self._listening
+            ):
+                self._next_port[host.number] = port + 1
+                return port
+        raise OSError(errno.EADDRINUSE, f"all ports of {host.name} are in use")
+
+    def take_port(self, host: Host, wanted: int = 0) -> PortKey:
+        """Give a TCP port of a host, or any that is free, to a connection, which gives it back by
+        ``used_ports.discard``. Raises OSError (EADDRINUSE)."""
+        key = (TCP, host.number, wanted or self.free_port(TCP, host))
+        if key in self.used_ports or key[1:] in self._listening:
+            raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {host.name} is in use")
+        self.used_ports.add(key)
+        return key
 
     def end(self) -> None:
         """The programs have ended; what they left open has ended with them."""
@@ -106,17 +152,38 @@ class Network:
         there."""
         if local is not None:
             raise NotSimulated('local_addr: it needs a world with sockets="tcp"')
+        return await self.connect_beside(factory, name, port)
+
+    async def connect_beside(
+        self, factory: Factory, name: Any, port: Any, local: tuple[Any, Any] | None = None
+    ) -> tuple[Stream, Any]:
+        """Connect the calling host to a server without the fabric. Raises OSError: ECONNREFUSED;
+        EADDRINUSE and EADDRNOTAVAIL for ``local``, its own address and port."""
         own, target, number = own_host(), self._find(name), port_number(port)
+        source = self.own_address(own, local[0]) if local else None
+        key = self.take_port(own, port_number(local[1]) if local else 0)
+        try:
+            return await self._meet(factory, (own, source, key), target, number)
+        except BaseException:
+            self.used_ports.discard(key)
+            raise
+
+    async def _meet(
+        self, factory: Factory, near: tuple[Host, str | None, PortKey], target: Host, number: int
+    ) -> tuple[Stream, Any]:
+        """Connect a host, at an address and a port, to a server."""
+        own, source, key = near
         await asyncio.sleep(self.delay)
         server = self.listening(target, number, own=target is own)
         if server is None:
             await asyncio.sleep(self.delay)
             raise ConnectionRefusedError(
-                errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
+                errno.ECONNREFUSED, f"nobody listens on port {number} of {target.name}"
             )
-        here = (LOOPBACK if server.loopback else own.address, next(self._ports))
+        here = (source or (LOOPBACK if server.loopback else own.address), key[2])
         protocol = factory()
         stream = Stream(self, protocol, here, server.address)
+        stream.port_key = key
 
         def meet(other: asyncio.BaseProtocol, there: Address) -> Stream:
             made = Stream(self, other, there, here)
@@ -178,6 +245,14 @@ def address_pair(what: str, given: Any) -> tuple[Any, Any]:
 def _is_ipv6(text: str) -> bool:
     try:
         IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_ipv4(given: Any) -> bool:
+    try:
+        IPv4Address(given.decode() if isinstance(given, bytes) else str(given))
     except ValueError:
         return False
     return True
@@ -315,6 +390,7 @@ class Stream(CallsProtocol, WriteLimits, asyncio.Transport):
         self._paused = True  # start() resumes it
         self._closing = False
         self._ended = False  # connection_lost was called
+        self.port_key: PortKey | None = None  # of a client
         self._wrote_eof = False
 
     def start(self) -> None:
@@ -398,6 +474,8 @@ class Stream(CallsProtocol, WriteLimits, asyncio.Transport):
     def _end(self, error: BaseException | None) -> None:
         if not self._ended:
             self._ended = True
+            if self.port_key is not None:
+                self._network.used_ports.discard(self.port_key)
             self._protocol.connection_lost(error)
 
     def get_protocol(self) -> asyncio.BaseProtocol:

@@ -253,11 +253,19 @@ class FarNetwork(Network):
         if target is self._host or local is not None:
             return await super().connect(factory, name, port, local)
         number, own = port_number(port), next(self._stream_numbers)
-        here, protocol = (self._host.address, next(self._ports)), factory()
+        key = self.take_port(self._host)
+        here, protocol = (self._host.address, key[2]), factory()
         stream = FarStream(self, protocol, here, (target.address, number), own)
         stream.met = self.loop.create_future()
         self.post(Kind.OPEN, target.number, own=own, port=number, text=str(here[1]).encode())
-        if not await stream.met:
+        stream.port_key = key
+        is_met = False
+        try:
+            is_met = await stream.met
+        finally:
+            if not is_met:
+                self.used_ports.discard(key)
+        if not is_met:
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
             )

@@ -23,7 +23,7 @@ from .callbacks import PS, Callback
 from .errors import NotSimulated
 from .hosts import Host, Hosts
 from .kernel import Arrived, Kernel
-from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, bound_to, port_number
+from .network import TCP, Factory, Network, bound_to, port_number
 from .network import own_host as own
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = ["ACK_DELAY", "Parcel", "SocketNetwork"]
 ACK_DELAY = 40 * 10**9
 """ps: the delayed acknowledgement timer, unless the world's ``tcp`` has another (Linux: 40 ms)."""
 NEWS_PARCEL, NEWS_LOST = 16, 32  # enum vb_sim_news
-TCP, UDP, ICMP = 6, 17, 1
+UDP, ICMP = 17, 1
 _HEAD = struct.Struct(">BBHHII")  # protocol, flags, ports, sequence and acknowledgement numbers
 
 Arrival = Callable[[], None]
@@ -63,8 +63,6 @@ class SocketNetwork(Network):
         self.datagrams: dict[tuple[int, int], DatagramSocket] = {}
         self._parcels: dict[int, Parcel] = {}
         self._numbers = count(1)
-        self._next_port: dict[int, int] = {}
-        self.used_ports: set[tuple[int, int, int]] = set()  # protocol, host and port
         self._kernels: dict[int, Kernel | None] = {}  # by host of the world; None: no inside
         hosts.attachments.watch_sockets(Callback(self._take_news, (), loop_context()))
 
@@ -150,26 +148,17 @@ class SocketNetwork(Network):
 
     # ---- addresses ----
 
-    def free_port(self, protocol: int, host: Host) -> int:
-        """Return a port of a host that no socket has. Raises OSError (EADDRINUSE)."""
-        first = self._next_port.get(host.number, FIRST_FREE_PORT)
-        size = LAST_PORT + 1 - FIRST_FREE_PORT
-        for step in range(size):
-            port = FIRST_FREE_PORT + (first - FIRST_FREE_PORT + step) % size
-            if (protocol, host.number, port) not in self.used_ports and (
-                protocol != TCP or (host.number, port) not in self._listening
-            ):
-                self._next_port[host.number] = port + 1
-                return port
-        raise OSError(errno.EADDRINUSE, f"all ports of {host.name} are in use")
-
-    def interfaces(self, source: Host, target: Host, name: Any) -> tuple[int, int]:
+    def interfaces(
+        self, source: Host, target: Host, name: Any, bound: str | None = None
+    ) -> tuple[int, int]:
         """Return the ports, which are hosts of the world, by which two hosts reach each other.
+        ``bound``: the address of the source, unless any will do.
 
         Raises NotSimulated for ports of InfiniBand.
         """
         rank = target.addresses.index(name) if name in target.addresses else 0
-        ends = source.ports[min(rank, len(source.ports) - 1)], target.ports[rank]
+        near = source.addresses.index(bound) if bound else min(rank, len(source.ports) - 1)
+        ends = source.ports[near], target.ports[rank]
         for host, port in zip((source, target), ends, strict=True):
             if self.core.is_infiniband(port):
                 raise NotSimulated(
@@ -184,10 +173,6 @@ class SocketNetwork(Network):
 
     # ---- connections and datagrams ----
 
-    def listen(self, factory: Factory, name: Any, port: Any) -> Server:
-        number = port_number(port) or self.free_port(TCP, own())
-        return super().listen(factory, name, number)
-
     async def connect(
         self, factory: Factory, name: Any, port: Any, local: tuple[Any, Any] | None = None
     ) -> tuple[Any, Any]:
@@ -195,18 +180,21 @@ class SocketNetwork(Network):
 
         here, target = own(), self._find(name)
         if target is here:
-            return await super().connect(factory, name, port)
+            return await self.connect_beside(factory, name, port, local)
         return await connect(self, here, target, name, port_number(port), factory, local)
 
     async def open_datagrams(
         self, factory: Factory, local: tuple[Any, Any] | None, remote: tuple[Any, Any] | None
     ) -> tuple[Any, Any]:
-        """Return the transport and the protocol of a datagram endpoint of the calling host."""
+        """Return the transport and the protocol of a datagram endpoint of the calling host.
+
+        Raises OSError: EADDRINUSE, EADDRNOTAVAIL; and socket.gaierror for an unknown name.
+        """
         from .udp_sockets import DatagramSocket
 
         here = own()
-        if local is not None and local[0] not in ("", "0.0.0.0", None):
-            self._own_only(here, local[0])
+        if local is not None:
+            self.own_address(here, local[0])
         number = (port_number(local[1]) if local else 0) or self.free_port(UDP, here)
         if (here.number, number) in self.datagrams:
             raise OSError(errno.EADDRINUSE, f"{here.name} has a socket at UDP port {number}")
@@ -219,10 +207,6 @@ class SocketNetwork(Network):
         self.used_ports.add((UDP, here.number, number))
         made.start()
         return made, made.get_protocol()
-
-    def _own_only(self, here: Host, name: Any) -> None:
-        if self._find(name) is not here:
-            raise OSError(errno.EADDRNOTAVAIL, f"{name!r} is not the address of {here.name}")
 
     def find_host(self, name: Any) -> Host:
         """Return the host with a name or an address. Raises socket.gaierror."""

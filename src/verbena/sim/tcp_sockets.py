@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .kernel import PAGE, SEGMENT, Arrived, parts
-from .network import Factory, Server
+from .network import LOOPBACK, Factory, PortKey, Server, port_number
 from .tcp_options import ConnectionSocket
 from .transport_parts import CallsProtocol, WriteLimits, announce, check_bytes_like
 
@@ -40,6 +40,10 @@ FIRST_TIMEOUT = 10**12  # ps: of a SYN (RFC 6298, 2.1)
 SYN_RETRIES = 6  # as Linux: 127 s
 JITTER_SHARE = 8  # of a SYN's timeout one part in so many is added at random
 READ_MOST = 256 << 10  # bytes of one data_received
+SEND_WINDOWS = 4
+"""Congestion windows that the send buffer has room for. The program is asked for more when a third
+is free, and slow start has grown the window by no more than that third by then."""
+RECEIVE_WINDOWS = 2  # that it has room for at most: two thirds of it keep one full
 
 
 class Handshake:
@@ -189,13 +193,17 @@ async def connect(
     factory: Factory,
     local: tuple[Any, Any] | None,
 ) -> tuple[TcpConnection, Any]:
-    """Connect a host to a port of another. Raises ConnectionRefusedError, TimeoutError."""
-    ends = network.interfaces(own, target, name)
-    wanted = int(local[1]) if local else 0
-    key = (6, own.number, wanted or network.free_port(6, own))
-    if key in network.used_ports:
-        raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {own.name} is in use")
-    network.used_ports.add(key)
+    """Connect a host to a port of another.
+
+    Raises ConnectionRefusedError and TimeoutError; for ``local`` OSError (EADDRINUSE,
+    EADDRNOTAVAIL, and EINVAL at the loopback, which reaches no other host) and socket.gaierror.
+    """
+    bound = network.own_address(own, local[0]) if local else None
+    wanted = port_number(local[1]) if local else 0
+    if bound == LOOPBACK:
+        raise OSError(errno.EINVAL, f"{LOOPBACK} reaches {own.name} alone, and not {target.name}")
+    ends = network.interfaces(own, target, name, bound)
+    key = network.take_port(own, wanted)
     made = Handshake(network, ends, (key[2], port))
     made.begin(own, target)
     try:
@@ -230,8 +238,10 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
             for host, port in zip(handshake.ends, handshake.ports, strict=True)
         ]
         self.here, self.there = addresses[end], addresses[1 - end]
-        self.port_key: tuple[int, int, int] | None = None
-        self.send_buffer = network.core.window
+        self.port_key: PortKey | None = None
+        self._kernel = network.kernel(handshake.ends[end])
+        self._send_buffer = RECEIVE_WINDOWS * network.core.window if self._kernel else 0
+        self._tunes = self._kernel is None  # the send buffer grows, until SO_SNDBUF is set
         self.options = ConnectionSocket(self)
         self._extra = {"sockname": self.here, "peername": self.there, "socket": self.options}
         self._protocol: Any = None
@@ -247,7 +257,6 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
         self._wrote_eof = self._closing = self._ended = False
         self._asked_eof = False  # by write_eof; close sets _wrote_eof alone
         self.gone = False  # the core has it no more
-        self._kernel = network.kernel(handshake.ends[end])
         self._given = 0  # bytes that the core has, once the processor has copied them
         self._copying = 0  # bytes that it still copies
         self._acked = 0  # bytes of acknowledgements that the processor has taken
@@ -288,10 +297,25 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
             self._write_paused = True
             self._protocol.pause_writing()
 
+    @property
+    def send_buffer(self) -> int:
+        """Bytes of the send buffer. It grows with the congestion window, as in Linux, to twice the
+        receive window; on a host with an inside it is that from the beginning."""
+        if self._tunes and not self.gone:
+            core = self.network.core
+            window = round(SEND_WINDOWS * self.counts()[2]) * core.segment
+            self._send_buffer = max(self._send_buffer, min(window, RECEIVE_WINDOWS * core.window))
+        return self._send_buffer
+
+    @send_buffer.setter
+    def send_buffer(self, size: int) -> None:
+        self._send_buffer, self._tunes = size, False
+
     def _fill(self, *, woken: bool = False) -> None:
         """Give the core what the send buffer has room for. ``woken``: the program slept."""
         core, number, moved = self.network.core, self.number, 0
-        room = self.send_buffer - core.unacked(number) - self._copying
+        size = self.send_buffer
+        room = size - core.unacked(number) - self._copying
         while self._waiting and room > moved:
             data = self._waiting.popleft()
             if len(data) > room - moved:
@@ -304,7 +328,7 @@ class TcpConnection(CallsProtocol, WriteLimits, asyncio.Transport):
         if self._kernel is not None:
             self._write_by(self._kernel, moved, ended, woken=woken)
             return
-        core.ask_room(number, self.send_buffer * 2 // 3 if self._waiting else None)
+        core.ask_room(number, size * 2 // 3 if self._waiting else None)
         if moved or ended:
             core.write(number, moved, ended)
 

@@ -73,7 +73,8 @@ class DatagramSocket(asyncio.DatagramTransport):
     # ---- out ----
 
     def sendto(self, data: Any, addr: Any = None) -> None:
-        """Send a datagram. One that is too long is an error (EMSGSIZE) of the protocol."""
+        """Send a datagram. The protocol gets the error of one that cannot leave: EMSGSIZE if it is
+        too long, EINVAL for port 0, and socket.gaierror for an unknown name."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(
                 f"data argument must be a bytes-like object, not {type(data).__name__!r}"
@@ -84,17 +85,12 @@ class DatagramSocket(asyncio.DatagramTransport):
             raise ValueError("the endpoint is not connected, so sendto needs an address")
         if self._closing:
             return
-        if len(data) > LONGEST:
-            text = f"a datagram has {len(data)} bytes, and at most {LONGEST} fit"
-            self._protocol.error_received(OSError(errno.EMSGSIZE, text))
+        host, port = address_pair("addr", self.peer if addr is None else addr)
+        to = str(host), port_number(port)
+        error = self._refusal(len(data), to)
+        if error is not None:
+            self._protocol.error_received(error)
             return
-        to = self.peer
-        if addr is not None:
-            host, port = address_pair("addr", addr)
-            to = str(host), port_number(port)
-        assert to is not None
-        if self._kernel is not None:
-            self.network.find_host(to[0])  # it raises here, and not once the processor is free
         self._waiting.append((bytes(data), to))
         self._waits += len(data)
         if not self._flush_due:
@@ -102,6 +98,19 @@ class DatagramSocket(asyncio.DatagramTransport):
         if self._waits > self._high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
+
+    def _refusal(self, size: int, to: tuple[str, int]) -> OSError | None:
+        """Return the error of a datagram that cannot leave, or None."""
+        if size > LONGEST:
+            text = f"a datagram has {size} bytes, and at most {LONGEST} fit"
+            return OSError(errno.EMSGSIZE, text)
+        if not to[1]:
+            return OSError(errno.EINVAL, "no datagram can be sent to port 0")
+        try:
+            self.network.find_host(to[0])
+        except socket.gaierror as error:
+            return error
+        return None
 
     def _backlog(self) -> int:
         """Return bytes that wait for the host's link, by the time that it needs for them."""
