@@ -22,7 +22,7 @@ hosts=(tests/roce tests/native tests/subnet_process)
 shopt -s extglob
 apart=(tests/docs tests/examples $guests tests/abi tests/aio tests/fuzz tests/wrap
     tests/suite tests/peers tests/rpc tests/nvmeof tests/collectives tests/dask_comm tests/remote_files tests/pytest_plugin
-    tests/robust/test_!(conditions).py)
+    tests/hardware tests/robust/test_!(conditions).py)
 
 # The suite as a whole must end, on a slow machine too; a single test has its own limit in
 # pyproject.toml.

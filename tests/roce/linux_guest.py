@@ -52,11 +52,17 @@ C_RUNTIME = "libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libresolv
 
 @dataclass(frozen=True)
 class Image:
-    """What a guest has besides the kernel, and the folder of the cache that keeps it."""
+    """What a guest has besides the kernel, and the folder of the cache that keeps it.
+
+    With ``reads_this_host`` it can mount this host's files, read-only, by 9p under the tag "host".
+    """
 
     name: str = "linux-guest"
     packages: str = PACKAGES
     modules: tuple[str, ...] = MODULES
+    megabytes: int = 512
+    processor: str = "qemu64"
+    reads_this_host: bool = False
 
     @property
     def folder(self) -> Path:
@@ -78,9 +84,19 @@ DISKS = Image(
         "fs/mbcache",
     ),
 )
+# For the Python that runs the tests, which the guest reads from this host (tests/hardware). NumPy
+# needs SSE 4.2, which QEMU's usual processor lacks.
+PYTHON = Image(
+    "linux-guest-python",
+    modules=(*MODULES, "net/9p", "fs/9p", "fs/netfs", "fs/fscache"),
+    megabytes=1024,
+    processor="max",
+    reads_this_host=True,
+)
 WASTE = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/bash-completion")
 FOLDERS = "proc sys dev tmp run lib64 bin sbin lib/x86_64-linux-gnu etc"
 SHELL_PORT = 7000
+THIS_HOST = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
 READY = b"GUEST-IS-READY"
 # What has to be installed, and by which Debian package.
 TOOLS = {
@@ -243,7 +259,8 @@ class Guest:
         kernel, initrd = build(image)
         self.log = Path(tempfile.mkstemp(prefix="verbena-guest-")[1])
         options = {
-            "m": "512",
+            "m": str(image.megabytes),
+            "cpu": image.processor,
             "smp": str(lab.processors.get(number, 1)),
             "machine": "accel=tcg",  # everywhere the same, and nested virtualisation need not work
             "serial": "stdio",
@@ -254,6 +271,8 @@ class Guest:
             "device": f"virtio-net-pci,netdev=n0,romfile=,host_mtu={lab.mtu},"
             f"mac=52:54:00:77:00:{number:02x}",
         }
+        if image.reads_this_host:
+            options["virtfs"] = THIS_HOST
         words = [word for name, value in options.items() for word in (f"-{name}", value)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -363,4 +382,5 @@ class Lab:
 
 
 if __name__ == "__main__":
-    print(reason_not_to() or " ".join(str(path) for each in (ROCE, DISKS) for path in build(each)))
+    images = (ROCE, DISKS, PYTHON)
+    print(reason_not_to() or " ".join(str(path) for each in images for path in build(each)))

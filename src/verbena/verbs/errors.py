@@ -146,8 +146,8 @@ _ADVICE = {
     ),
     ("alloc_pd", errno.ENOMEM): "the device has no protection domain left, or memory ran out",
     ("reg_mr", errno.EINVAL): (
-        "the length is not positive, an access flag is unknown, or REMOTE_WRITE or REMOTE_ATOMIC"
-        " stand without LOCAL_WRITE"
+        "the length is not positive, the device does not know an access flag (few know those of"
+        " FLUSH), or REMOTE_WRITE or REMOTE_ATOMIC stand without LOCAL_WRITE"
     ),
     ("reg_mr", errno.EFAULT): "the range is not mapped memory with the access asked",
     (
