@@ -361,6 +361,24 @@ def test_blocking_waits_let_adapters_go_on_and_end_when_nothing_is_left() -> Non
     assert waited == pytest.approx(4, abs=1e-9)
 
 
+def test_the_system_s_library_is_for_real_devices_alone() -> None:
+    """Where programs run unchanged on them and on simulated hosts."""
+    text = """
+from verbena import fabrics, sim, verbs
+async def program():
+    return verbs.open_device().query_device().max_qp > 0
+print(sim.run({"h0": program}, fabrics.ring(3, rate="100GbE")).returned["h0"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        env=os.environ | {"VERBENA_LIBRARY": "system"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
 async def polls_for_ever(poll: Callable[[verbs.CQ], Any], lets_go: bool) -> None:
     with verbs.open_device() as ctx, ctx.create_cq(4) as cq:
         while not poll(cq):

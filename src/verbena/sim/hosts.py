@@ -8,6 +8,7 @@ its devices. One thread uses a world and its hosts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from verbena.verbs import Context, Device
-from verbena.verbs._verbs import attach, attached
+from verbena.verbs._verbs import Library, attach, attached
 from verbena.verbs.here import Place, place
 from verbena.verbs.library import load
 
@@ -82,7 +83,7 @@ class Host(Place):
     def _attach(self, name: str, ports: Sequence[int], pkeys: Sequence[Sequence[int]]) -> None:
         attachment = self.attachments.at(*ports, pkeys=pkeys)
         self.attachments_made.append(attachment)
-        self._devices.append(attach(load(), attachment.address, name, attachment))
+        self._devices.append(attach(_library(), attachment.address, name, attachment))
 
     def open_connection_manager(self) -> ConnectionManagerDevice:
         """Open a device for ``verbena.cm``, whose messages cross the simulated fabric."""
@@ -122,6 +123,11 @@ class Host(Place):
             yield self
         finally:
             place.reset(before)
+
+
+def _library() -> Library:
+    """Return Verbena's library, also where VERBENA_LIBRARY has the system's for real devices."""
+    return load("packaged" if os.environ.get("VERBENA_LIBRARY") == "system" else None)
 
 
 class Hosts:

@@ -22,7 +22,12 @@ def attach(Library library, size_t attachment, str name, owner):
     cdef Device made
     cdef ibv_device *device = NULL
     if library.call.attach is NULL or library.call.keep_events is NULL:
-        raise failed("attach", EOPNOTSUPP, why=f"{library.path} is not this Verbena's library")
+        raise failed(
+            "attach",
+            EOPNOTSUPP,
+            why=f"{library.path} is not this Verbena's library, which simulated hosts need: unset"
+            " VERBENA_LIBRARY, and give no library=",
+        )
     entries.library = library
     entries.owner = owner
     cdef int code = library.call.attach(<vb_sim_attachment *>attachment, name.encode(), &device)
