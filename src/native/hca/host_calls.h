@@ -32,6 +32,9 @@ struct vb_host_calls {
     void (*attend)(struct vb_qp *qp);
     /* Tries the waiting requests of QPs that complete on this CQ. */
     void (*progress)(struct vb_cq *cq);
+    /* Takes what has arrived and sends what is due, before a program moves a QP to ERR: an adapter
+     * would have done both on arrival. May be NULL. */
+    void (*take_arrived)(struct vb_adapter *adapter);
     /*
      * Lets datagrams to the multicast group reach the QP. Under adapter->groups. 0, or -errno: the
      * QP is not in the group then. May be NULL.

@@ -244,9 +244,14 @@ static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
     vb_qp_show_state(qp);
 }
 
+/* A request whose acknowledgement is here has not failed, and the peer's has its own. */
 static void qp_modify_fail(struct vb_qp *qp)
 {
+    struct vb_adapter *adapter = qp->context->adapter;
+
     vb_qp_send_posted(qp);
+    if (adapter->calls->take_arrived)
+        adapter->calls->take_arrived(adapter);
     vb_sq_lock(qp);
     if (vb_qp_state(qp) != IBV_QPS_ERR)
         qp->failed_by_program = true;

@@ -52,6 +52,14 @@ static void host_progress(struct vb_cq *cq)
     vb_direct_progress(cq);
 }
 
+static void host_take_arrived(struct vb_adapter *adapter)
+{
+    struct vb_host *host = vb_host_of(adapter);
+
+    if (host->roce)
+        vb_roce_take_arrived(host->roce);
+}
+
 static int host_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(qp->context->adapter);
@@ -83,6 +91,7 @@ static const struct vb_host_calls port = {
     .disconnect = vb_host_disconnect,
     .attend = vb_direct_attend,
     .progress = host_progress,
+    .take_arrived = host_take_arrived,
     .join = host_join,
     .leave = host_leave,
     .armed = host_armed,

@@ -353,6 +353,23 @@ void vb_roce_progress(struct vb_roce *roce)
     vb_roce_leave(roce);
 }
 
+enum { ARRIVED_MOST = 64 }; /* batches, so that a flood does not hold the caller */
+
+void vb_roce_take_arrived(struct vb_roce *roce)
+{
+    bool came = true;
+
+    vb_roce_enter(roce);
+    vb_roce_reuseport_serve(roce->reuseport, vb_roce_now()); /* what others got for this process */
+    for (int i = 0; i < ARRIVED_MOST && came; ++i) {
+        came = vb_roce_receive(roce, vb_roce_now());
+        vb_roce_transmit(roce, vb_roce_now());
+        if (i == 0) /* what was held back may be for this process, and is there now */
+            came = true;
+    }
+    vb_roce_leave(roce);
+}
+
 void vb_roce_send_held_back(struct vb_roce *roce)
 {
     if (!vb_roce_try_enter(roce)) {

@@ -87,6 +87,8 @@ void vb_roce_send_posted(struct vb_roce *roce, struct vb_qp *qp);
 /* A program polls: receives what is there and sends what is ready, unless another thread has the
  * lock. */
 void vb_roce_progress(struct vb_roce *roce);
+/* Takes all that has arrived, and sends the answers. */
+void vb_roce_take_arrived(struct vb_roce *roce);
 /* A program armed a CQ: from now on the thread answers datagrams at once. */
 void vb_roce_armed(struct vb_roce *roce);
 /* Returns when the engine has ended with every packet that it had begun before the call. */
