@@ -358,6 +358,7 @@ enum { ARRIVED_MOST = 64 }; /* batches, so that a flood does not hold the caller
 void vb_roce_take_arrived(struct vb_roce *roce)
 {
     bool came = true;
+    int before = errno; /* a call of the program's own that succeeds leaves it */
 
     vb_roce_enter(roce);
     vb_roce_reuseport_serve(roce->reuseport, vb_roce_now()); /* what others got for this process */
@@ -368,6 +369,7 @@ void vb_roce_take_arrived(struct vb_roce *roce)
             came = true;
     }
     vb_roce_leave(roce);
+    errno = before;
 }
 
 void vb_roce_send_held_back(struct vb_roce *roce)
