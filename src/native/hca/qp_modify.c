@@ -244,7 +244,7 @@ static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
     vb_qp_show_state(qp);
 }
 
-/* A request whose acknowledgement is here has not failed, and the peer's has its own. */
+/* A request whose acknowledgement is here has succeeded, and what the peer sent is acknowledged. */
 static void qp_modify_fail(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;

@@ -95,8 +95,7 @@ struct vb_ids {
     struct vb_ids_remembered remembered[VB_IDS_REMEMBERED]; /* of all flows */
     uint64_t uses;
     bool counts; /* there is, or was, a sender that counts */
-    bool
-        shared; /* other processes of this host take packets, too, which move the counters unseen */
+    bool shared; /* other processes of this host get packets that are not seen here */
     struct vb_ids_sender
         sender[VB_IDS_SENDERS]; /* by a hash: a later sender replaces an earlier one */
     struct vb_ids_flow flow[VB_IDS_SETS][VB_IDS_WAYS]; /* by a hash: the flow that was used longest

@@ -56,7 +56,7 @@ enum vb_reuseport_count {
     VB_REUSEPORT_COUNTS
 };
 
-/* Called when another member was heard of, and again and again. */
+/* Called each time that another member is heard of. */
 typedef void vb_met_fn(void *argument);
 
 struct vb_reuseport_config {
