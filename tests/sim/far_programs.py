@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of tests.sim.programs, or one below, in a process of its own.
+"""A program of tests.sim.programs or polled_programs, or one below, in a process of its own.
 
 python -m tests.sim.far_programs NAME ARGUMENT...: each argument is a number or a text.
 """
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from tests.sim import programs
+from tests.sim import polled_programs, programs
 from verbena import verbs
 from verbena.sim import charge, remote
 
@@ -116,5 +116,6 @@ def _argument(text: str) -> object:
 
 if __name__ == "__main__":
     name, *texts = sys.argv[1:]
-    program = globals().get(name) or getattr(programs, name)
+    rooms = (sys.modules[__name__], programs, polled_programs)
+    program = next(getattr(room, name) for room in rooms if hasattr(room, name))
     remote.run(program(*map(_argument, texts)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sim.fabrics import star
-from verbena import sim
+from verbena import sim, verbs
 
 HOUR = 3600.0
 
@@ -227,3 +227,23 @@ def test_what_computes_or_sleeps_for_real_takes_no_virtual_time() -> None:
         return now()
 
     assert run(program) == 0
+
+
+def test_a_reader_that_leaves_its_event_does_not_stop_the_clock() -> None:
+    """Its descriptor stays readable, so it is called again and again, as by any event loop."""
+
+    async def program() -> float:
+        called = []
+        with verbs.open_device() as ctx:
+            pd, channel = ctx.alloc_pd(), ctx.create_comp_channel()
+            cq = ctx.create_cq(4, channel)
+            qp, far, mr = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq), pd.alloc(64, 15)
+            cq.req_notify()
+            verbs.connect_pair(qp, far)
+            asyncio.get_running_loop().add_reader(channel.fd, called.append, 1)
+            qp.write(mr, mr.addr, mr.rkey)
+            await asyncio.sleep(1e-3)
+            assert len(called) > 1
+        return now()
+
+    assert run(program) == pytest.approx(1e-3)

@@ -101,6 +101,13 @@ VB_EXPORT uint64_t verbena_world_time(struct ibv_context *context)
     return hca ? vb_sim_hca_now(hca) : UINT64_MAX;
 }
 
+VB_EXPORT uint64_t verbena_written_time(struct ibv_context *context)
+{
+    struct vb_sim_hca *hca = simulated_hca_of(context);
+
+    return hca ? vb_sim_hca_written(hca) : UINT64_MAX;
+}
+
 VB_EXPORT int verbena_keep_events(struct ibv_comp_channel *channel, int keep)
 {
     if (!vb_dropin_core(channel->context))
@@ -108,6 +115,15 @@ VB_EXPORT int verbena_keep_events(struct ibv_comp_channel *channel, int keep)
     if (!simulated_hca_of(channel->context))
         return -EOPNOTSUPP;
     return vb_channel_keep((struct vb_channel *)channel, keep);
+}
+
+VB_EXPORT uint32_t verbena_raised_events(struct ibv_comp_channel *ibv, int all)
+{
+    struct vb_channel *channel = (struct vb_channel *)ibv;
+
+    if (all)
+        channel->raised = channel->kept;
+    return channel->raised;
 }
 
 VB_EXPORT uint32_t verbena_kept_events(const struct ibv_comp_channel *channel)

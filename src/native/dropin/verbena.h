@@ -119,6 +119,9 @@ void verbena_detach(struct ibv_device *device);
 int verbena_step(struct ibv_context *context, uint64_t until);
 /* Returns the time of the context's world in ps, or UINT64_MAX if the device is not simulated. */
 uint64_t verbena_world_time(struct ibv_context *context);
+/* Returns the time in ps at which what its adapter writes now is in memory: later than now where
+ * the host has an inside. UINT64_MAX if the device is not simulated. */
+uint64_t verbena_written_time(struct ibv_context *context);
 
 /*
  * If `keep` is not 0, events of this channel do not make its descriptor readable from now on, for a
@@ -128,5 +131,10 @@ uint64_t verbena_world_time(struct ibv_context *context);
 int verbena_keep_events(struct ibv_comp_channel *channel, int keep);
 /* Returns how many events it has kept. */
 uint32_t verbena_kept_events(const struct ibv_comp_channel *channel);
+/*
+ * For a host whose programs are woken by interrupts: returns for how many of the kept events, the
+ * oldest, one has come. With `all` not 0 it has just come for all of them.
+ */
+uint32_t verbena_raised_events(struct ibv_comp_channel *channel, int all);
 
 #endif

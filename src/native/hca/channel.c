@@ -116,6 +116,7 @@ static bool take_kept(struct vb_channel *channel, struct vb_channel_record *reco
         return false;
     *record = channel->ring[channel->first_kept++ & (channel->kept_room - 1)];
     --channel->kept;
+    channel->raised -= channel->raised > 0;
     return true;
 }
 
@@ -219,6 +220,8 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
         if (found && found->generation == record.generation && found->channel == channel) {
             ++found->events_read;
             vb_lock_release(&adapter->mutex);
+            if (VB_UNLIKELY(found->late))
+                vb_cq_repeat_event(found);
             *cq = found;
             return 0;
         }

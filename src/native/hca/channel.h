@@ -23,6 +23,7 @@ struct vb_channel {
     unsigned waits;
     bool keeps;                     /* records are kept in `ring`, and none is in the pipe */
     uint32_t kept, first_kept;      /* how many records are kept, and where the oldest is */
+    uint32_t raised;                /* of those, how many an interrupt has told of */
     uint32_t kept_room;             /* entries of `ring`, a power of two */
     struct vb_channel_record *ring; /* from malloc */
 };

@@ -197,6 +197,8 @@ int vb_cq_keep_stamps(struct vb_cq *cq)
     struct vb_adapter *adapter = cq->context->adapter;
     uint64_t *stamps;
 
+    if (cq->stamps)
+        return 0;
     if (!adapter->calls->now)
         return -EOPNOTSUPP;
     stamps = alloc_stamps(adapter, cq->mask + 1);
@@ -212,9 +214,14 @@ static uint64_t *stamp_at(const struct vb_cq *cq, uint32_t position)
     return &cq->stamps[position & (2 * cq->mask + 1)];
 }
 
+uint64_t vb_cq_stamp(const struct vb_cq *cq, uint32_t position)
+{
+    return *stamp_at(cq, position);
+}
+
 uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
 {
-    return *stamp_at(cq, vb_cq_taken(cq) - 1);
+    return vb_cq_stamp(cq, vb_cq_taken(cq) - 1);
 }
 
 static int cq_take_number(struct vb_adapter *adapter, struct vb_cq *cq)
@@ -297,6 +304,14 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
         return error;
     }
     cq_share(made);
+    made->late = adapter->calls->written != NULL;
+    error = made->late ? vb_cq_keep_stamps(made) : 0;
+    if (error) {
+        vb_adapter_return_index(adapter, &adapter->cq_pool, made->index);
+        vb_memory_heap_free(adapter->segment, made->ring);
+        free(made);
+        return error;
+    }
     cq_fill_abi(made, cq_context);
     enter_table(adapter, made);
     vb_object_add(context, &made->object, cq_release);
@@ -353,15 +368,15 @@ int vb_cq_destroy(struct vb_cq *cq)
  * then sleep (UCX) rely on it. An entry that had its event makes no second one: perftest arms
  * before it polls.
  */
-static void wake_at_once(struct vb_cq *cq)
+void vb_cq_wake_at_once(struct vb_cq *cq)
 {
-    uint32_t armed = VB_ARM_ANY, from = atomic_load(&cq->shared->announced);
+    uint32_t armed = atomic_load(&cq->shared->armed), from = atomic_load(&cq->shared->announced);
 
     if ((int32_t)(vb_cq_taken(cq) - from) > 0)
         from = vb_cq_taken(cq);
     while (vb_cq_has_entry_at(cq, from) && vb_cq_holds_event(cq->shared))
         ++from;
-    if (!vb_cq_has_entry_at(cq, from) ||
+    if (!vb_cq_has_entry_at(cq, from) || (armed != VB_ARM_ANY && armed != VB_ARM_SOLICITED) ||
         !atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
         return;
     while (vb_cq_has_entry_at(cq, from))
@@ -382,8 +397,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
            !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
         ;
     atomic_thread_fence(memory_order_seq_cst);
-    if (!solicited_only && cq->channel)
-        wake_at_once(cq);
+    if (cq->channel && (!solicited_only || (cq->late && vb_cq_has_on_its_way(cq))))
+        vb_cq_wake_at_once(cq);
     if (VB_UNLIKELY(atomic_load(&cq->waiting)) && cq->context->adapter->calls->armed)
         cq->context->adapter->calls->armed(cq);
 }

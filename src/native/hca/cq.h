@@ -23,7 +23,7 @@ struct vb_cq {
     struct vb_context *context;
     struct vb_cq_shared *shared;
     struct vb_cqe *ring;
-    uint64_t *stamps; /* times of completions; NULL: none are kept */
+    uint64_t *stamps; /* times at which completions are in memory; NULL: none are kept */
     uint32_t mask;
     uint32_t index;
     uint32_t generation;
@@ -40,6 +40,7 @@ struct vb_cq {
     _Atomic uint32_t gather_us;    /* moderation: an event after this time at the latest */
     struct ibv_wc current;         /* the completion that the extended readers read */
     struct vb_biased_lock ex_lock; /* held from start_poll to end_poll */
+    bool late; /* entries are made before they are in memory (vb_host_calls.written; cq_late.c) */
 };
 
 static inline uint32_t vb_cq_taken(const struct vb_cq *cq)
@@ -55,6 +56,13 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
                               bool solicited);
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq);
 bool vb_cq_holds_event(struct vb_cq_shared *cq);
+
+/* The time at which an entry that is made now is in memory. */
+static inline uint64_t vb_cqe_time(const struct vb_adapter *adapter)
+{
+    return adapter->calls->written ? adapter->calls->written(adapter)
+                                   : adapter->calls->now(adapter);
+}
 
 /*
  * A producer writes an entry in two steps, between which it holds the CQ's lock. vb_cqe_reserve
@@ -77,7 +85,7 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
         return NULL;
     }
     if (VB_UNLIKELY(cq->stamps))
-        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->calls->now(adapter);
+        *vb_cqe_stamp_at(view, cq, cq->tail) = vb_cqe_time(adapter);
     return vb_cqe_at(view, cq, cq->tail);
 }
 
@@ -98,7 +106,9 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
                  struct vb_cq **cq);
 /* Keeps the time of each completion. For a CQ that is not used yet. -ENOMEM, -EOPNOTSUPP. */
 int vb_cq_keep_stamps(struct vb_cq *cq);
-/* The time of the entry that was polled last, by vb_host_calls.now. For a CQ that keeps times. */
+/* The time of an entry, by vb_host_calls.now; and of the one that was polled last. For a CQ that
+ * keeps times. */
+uint64_t vb_cq_stamp(const struct vb_cq *cq, uint32_t position);
 uint64_t vb_cq_last_stamp(const struct vb_cq *cq);
 int vb_cq_destroy(struct vb_cq *cq);         /* -EBUSY while a QP uses it */
 int vb_cq_resize(struct vb_cq *cq, int cqe); /* keeps entries in order; -EINVAL: they do not fit */
@@ -114,6 +124,17 @@ void vb_cq_hold(struct vb_cq *cq);
 /* Makes the event of the completions that were gathered, as their time is over. */
 void vb_cq_release_held(struct vb_cq *cq);
 bool vb_cq_has_entry_at(const struct vb_cq *cq, uint32_t position);
+/* Makes an event of an entry that had none, if the CQ is armed. */
+void vb_cq_wake_at_once(struct vb_cq *cq);
+
+/* Of a CQ that is late. Is the entry made, and not in memory yet? */
+bool vb_cq_is_on_its_way(const struct vb_cq *cq, uint32_t position);
+/* Is any? */
+bool vb_cq_has_on_its_way(const struct vb_cq *cq);
+/* The time at which the next entry to poll is in memory; 0: it is, or there is none. */
+uint64_t vb_cq_due(const struct vb_cq *cq);
+/* A program has read an event. If what made it is not in memory yet, that makes another one. */
+void vb_cq_repeat_event(struct vb_cq *cq);
 
 /* The two steps for a CQ of this process, with all that follows from them. NULL: the entry is lost,
  * since the CQ is in error. */

@@ -208,7 +208,7 @@ static inline bool cq_poll_take(struct vb_cq *cq, struct vb_cqe *entry, struct i
     return true;
 }
 
-static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
+static inline int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc, bool late)
 {
     uint32_t holder = cq->context->adapter->instance, position;
     struct vb_cqe *entry;
@@ -216,7 +216,8 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
 
     vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, holder, true);
     position = vb_cq_taken(cq);
-    while (got < count && (entry = ready_entry(cq, position))) {
+    while (got < count && (entry = ready_entry(cq, position)) &&
+           !(late && vb_cq_is_on_its_way(cq, position))) {
         vb_memory_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
         if (cq_poll_take(cq, entry, &wc[got])) {
             if (VB_UNLIKELY(wc[got].status))
@@ -258,12 +259,41 @@ static inline bool count_vain_poll(const struct vb_adapter *adapter, uint32_t co
     return VB_UNLIKELY(cq_poll_yield.polls % VB_YIELD_PERIOD < counts) && yield_if_due(adapter);
 }
 
+static int poll_nothing(const struct vb_cq *cq)
+{
+    if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
+        return vb_decline(cq->context, -EIO,
+                          "the CQ is in error, because it overran: it has room for {0} completions "
+                          "and one more came; create it as long as all that can complete between "
+                          "two polls",
+                          cq->mask + 1);
+    return 0;
+}
+
+static bool has_written(const struct vb_cq *cq)
+{
+    uint32_t position = vb_cq_taken(cq);
+
+    return ready_entry(cq, position) && !vb_cq_is_on_its_way(cq, position);
+}
+
+/* An adapter whose entries are late makes no progress by itself, so there is nothing to yield to.
+ */
+static VB_COLD int poll_late(struct vb_cq *cq, int count, struct ibv_wc *wc)
+{
+    if (!has_written(cq))
+        cq->context->adapter->calls->progress(cq);
+    return has_written(cq) ? poll_entries(cq, count, wc, true) : poll_nothing(cq);
+}
+
 int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
     uint32_t counts = 1;
 
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
+        if (VB_UNLIKELY(cq->late))
+            return poll_late(cq, count, wc);
         if (!ready_entry(cq,
                          vb_cq_taken(cq))) /* only if nothing is there: it may cost a system call */
             cq->context->adapter->calls->progress(cq);
@@ -272,15 +302,9 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
     if (ready_entry(cq, vb_cq_taken(cq)) ||
         (count_vain_poll(cq->context->adapter, counts) && ready_entry(cq, vb_cq_taken(cq)))) {
         cq_poll_yield.polls = 0;
-        return poll_entries(cq, count, wc);
+        return poll_entries(cq, count, wc, false);
     }
-    if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
-        return vb_decline(cq->context, -EIO,
-                          "the CQ is in error, because it overran: it has room for {0} completions "
-                          "and one more came; create it as long as all that can complete between "
-                          "two polls",
-                          cq->mask + 1);
-    return 0;
+    return poll_nothing(cq);
 }
 
 /* Takes the lock so that its privileged thread, which polls, has its privilege back afterwards. */

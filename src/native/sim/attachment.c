@@ -436,6 +436,8 @@ static void write_state(const struct vb_sim_attachment_state *own)
         state->may_send = vb_sim_nic_may_send(nic);
         state->is_plain = port && !port->lanes && !nic->inside;
         state->blocked = 0;
+        state->written =
+            nic->inside ? vb_sim_inside_written(nic->inside, attachment_part(own)->now) : 0;
         for (uint32_t level = 0; port && port->lanes && port->lanes->waiting && level < 16; ++level)
             if (vb_sim_nic_is_blocked(nic, (uint8_t)(level << 4)))
                 state->blocked |= (uint16_t)(1 << level);
@@ -663,6 +665,8 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
     for (uint32_t i = 0; i < page->ports; ++i) {
         struct vb_sim_host *host = sim->host[page->port[i].host];
 
+        if (host->nic.inside)
+            page->port[i].written = vb_sim_inside_write_time(host->nic.inside);
         host->attachment = &made->attachment;
         host->attached_port = i;
         host->nic.is_one_of_two = page->ports > 1;

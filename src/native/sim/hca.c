@@ -402,18 +402,41 @@ static bool hca_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
     return vb_port_addresses_port_has(&hca->adapter, port_num, gid);
 }
 
-static const struct vb_host_calls port = {
-    .number = hca_number,
-    .connect = hca_connect,
-    .disconnect = hca_disconnect,
-    .attend = vb_sim_hca_attend,
-    .progress = vb_sim_hca_progress,
-    .join = hca_join,
-    .leave = hca_leave,
-    .armed = vb_sim_hca_armed,
-    .readable = vb_sim_hca_readable,
-    .now = hca_now,
-};
+uint64_t vb_sim_hca_written(const struct vb_sim_hca *hca)
+{
+    const struct vb_sim_page *page = hca->page;
+    uint64_t now = vb_sim_page_now(page), written = now;
+
+    for (uint32_t i = 0; i < page->ports; ++i) {
+        uint64_t own = now + page->port[i].written, others = page->port_state[i].written;
+
+        written = written > own ? written : own;
+        written = written > others ? written : others;
+    }
+    return written == now ? now : (written + PS_IN_NS - 1) / PS_IN_NS * PS_IN_NS;
+}
+
+static uint64_t hca_written(const struct vb_adapter *adapter)
+{
+    return vb_sim_hca_written(vb_sim_hca_of(adapter)) / PS_IN_NS;
+}
+
+#define HCA_CALLS                                                                                  \
+    .number = hca_number, .connect = hca_connect, .disconnect = hca_disconnect,                    \
+    .attend = vb_sim_hca_attend, .progress = vb_sim_hca_progress, .join = hca_join,                \
+    .leave = hca_leave, .armed = vb_sim_hca_armed, .readable = vb_sim_hca_readable, .now = hca_now
+
+static const struct vb_host_calls port = {HCA_CALLS};
+static const struct vb_host_calls port_of_inside = {HCA_CALLS, .written = hca_written};
+
+static bool hca_counts(const struct vb_sim_page *page)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < page->ports; ++i)
+        any |= page->port[i].counts;
+    return any;
+}
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
@@ -471,7 +494,8 @@ static int hca_open_adapter(struct vb_sim_hca *hca, struct vb_heap *heap)
 
     if (error)
         return error;
-    error = vb_adapter_create(segment, heap, &port, instance, hca->page->seed, &hca->adapter);
+    error = vb_adapter_create(segment, heap, hca_counts(hca->page) ? &port_of_inside : &port,
+                              instance, hca->page->seed, &hca->adapter);
     if (error)
         vb_memory_heap_destroy(segment);
     return error;

@@ -71,6 +71,9 @@ static inline struct vb_sim_hca_qp *vb_sim_hca_qp_of(const struct vb_qp *qp)
 /* VB_SIM_STEP. With `until` 0 it counts as an empty poll. */
 int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until);
 uint64_t vb_sim_hca_now(const struct vb_sim_hca *hca); /* ps */
+/* ps: when a completion that the HCA writes now is in memory. It does not know by which port one
+ * comes, so the slower one counts. */
+uint64_t vb_sim_hca_written(const struct vb_sim_hca *hca);
 
 /* Fault rules have changed, so packets that were held may be due. */
 void vb_sim_hca_wrapped(struct vb_sim_hca *hca);

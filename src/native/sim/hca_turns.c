@@ -153,9 +153,17 @@ int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until)
     return 0;
 }
 
+/* Time passes at least until the next entry of the CQ is in memory. */
 void vb_sim_hca_progress(struct vb_cq *cq)
 {
-    hca_polled(vb_sim_hca_of(cq->context->adapter));
+    struct vb_sim_hca *hca = vb_sim_hca_of(cq->context->adapter);
+    uint64_t due = vb_cq_due(cq);
+
+    if (due) {
+        hca_expire_at(hca, due * PS_IN_NS);
+        vb_sim_hca_end_call(hca);
+    }
+    hca_polled(hca);
 }
 
 /* A program that arms repeatedly without sleeping is polling. */

@@ -303,7 +303,7 @@ static void raise_interrupt(const struct vb_sim_host *host, uint32_t number)
 {
     struct vb_inside *inside = host->nic.inside;
     struct vb_inside_core *core = &inside->core[number];
-    uint64_t now = host->nic.part->now;
+    uint64_t now = host->nic.part->now, written = vb_sim_inside_written(inside, now);
     uint64_t path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1);
 
     path -= core->free_at - now;
@@ -312,6 +312,8 @@ static void raise_interrupt(const struct vb_sim_host *host, uint32_t number)
 
         inside->flow = what == VB_SIM_TAKEN_READABLE ? 0 : (uint32_t)core->waits[i];
         core->woken_until = now + path + take_completion(inside, number, now, what);
+        if (what == VB_SIM_TAKEN_READABLE && core->woken_until < written)
+            core->woken_until = written; /* the program finds its completion */
         call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
     }
     core->waiting = 0;
@@ -381,8 +383,10 @@ void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_si
 
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd)
 {
+    uint64_t now = host->nic.part->now;
+
     wait_for_interrupt(host, PROGRAM_CORE, VB_SIM_TAKEN_READABLE, (uint32_t)(fd + 1),
-                       host->nic.inside->config.round_trip / 2);
+                       vb_sim_inside_written(host->nic.inside, now) - now);
 }
 
 void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)

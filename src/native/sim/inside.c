@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { PS_IN_NS = 1000 };
+
 static uint32_t pieces(uint64_t bytes, uint32_t each)
 {
     return (uint32_t)((bytes + each - 1) / each);
@@ -313,6 +315,22 @@ uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now)
     ++inside->counters.completions;
     write_to_memory(inside, now, inside->config.cqe);
     return backlog(&inside->up, now) + inside->config.round_trip / 2;
+}
+
+uint64_t vb_sim_inside_write_time(const struct vb_inside *inside)
+{
+    const struct vb_inside_config *config = &inside->config;
+
+    return (((VB_INSIDE_REQUEST + config->cqe) * config->byte_time) >> VB_INSIDE_SHIFT) +
+           config->round_trip / 2;
+}
+
+uint64_t vb_sim_inside_written(const struct vb_inside *inside, uint64_t now)
+{
+    uint64_t own = now + vb_sim_inside_write_time(inside);
+    uint64_t behind = inside->up.free_at + inside->config.round_trip / 2;
+
+    return ((own > behind ? own : behind) + PS_IN_NS - 1) / PS_IN_NS * PS_IN_NS;
 }
 
 uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,

@@ -163,6 +163,11 @@ uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint
 void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now);
 /* The delay until a completion is in memory. */
 uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now);
+/* How long a completion needs from the adapter to memory, over a link that is free. */
+uint64_t vb_sim_inside_write_time(const struct vb_inside *inside);
+/* The time at which one that the adapter writes now is in memory: a whole ns, as completion queues
+ * keep it. Both charge nothing. */
+uint64_t vb_sim_inside_written(const struct vb_inside *inside, uint64_t now);
 /* An interrupt for a core: the delay until its process runs. `merged`: completions beyond the
  * first. */
 uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,

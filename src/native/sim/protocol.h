@@ -48,7 +48,7 @@
 #include "wire/headers.h"
 
 enum {
-    VB_SIM_PROTOCOL_VERSION = 9,
+    VB_SIM_PROTOCOL_VERSION = 10,
     VB_SIM_MESSAGES = 32,  /* room of a list */
     VB_SIM_SPARES = 4,     /* packets that the program can send before a turn */
     VB_SIM_READABLES = 15, /* descriptors of a program that can become readable before a turn */
@@ -179,6 +179,7 @@ struct vb_sim_page_port {
     uint8_t lmc;                  /* of `lid`: there are 2^lmc */
     uint8_t notice_level;         /* of congestion notifications; VB_NIC_OWN_LEVEL: the QP's */
     uint16_t lid;                 /* the first LID; 0: Ethernet */
+    uint64_t written;             /* ps: where it `counts`, what a completion needs to memory */
     uint16_t frame;               /* bytes on the wire of a packet of an MTU, with telemetry */
     uint16_t pkeys[VB_MAX_PKEYS]; /* as vb_adapter_port.pkeys */
     uint64_t rate;                /* bits per second; 0: the port has no link */
@@ -189,6 +190,8 @@ struct vb_sim_port_state {
     bool may_send;    /* the port and the bus are free */
     bool is_plain;    /* a packet makes the port busy */
     uint16_t blocked; /* the service levels whose packets wait at the port */
+    uint64_t written; /* where it `counts`: a completion is in memory no earlier, as others of the
+                         link are before it */
 };
 
 struct vb_sim_page {

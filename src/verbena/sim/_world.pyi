@@ -688,6 +688,11 @@ class Attachments:
         "deadlock", no event is left and packets wait for each other; without ``until`` also
         "events", after many of them. Ctrl-C ends it between two events.
         """
+    def advance(self, until: int | None = None) -> str:
+        """Process events until another descriptor is readable, or until a time in ps.
+
+        Returns why it ended, as ``gather`` does.
+        """
     def pass_time(self, until: int | None = None) -> tuple[str, list[int]]:
         """Process events until a program in another process has something to do, or until a time.
 

@@ -308,10 +308,10 @@ cdef class FarAttachments(Attachments):
                 continue
             if page.readables > VB_SIM_READABLES:
                 for one in self._descriptors.values():
-                    self._doubt(one)
+                    self._hear_of(one)
             else:
                 for k in range(page.readables):
-                    self._doubt(self._descriptors.get(page.readable[k]))
+                    self._hear_of(self._descriptors.get(page.readable[k]))
             page.readables, page.woken = 0, False
         return 0
 

@@ -92,7 +92,9 @@ cdef class Attachment:
     def add_fd(self, int fd, channel=None):
         """Let programs wait for a descriptor; ``channel`` is its CompChannel, if it belongs to
         one."""
-        self.attachments._descriptors[fd] = _new_descriptor(fd, channel)
+        self.attachments._descriptors[fd] = _new_descriptor(
+            fd, channel, self._attachment.page.port[0].counts
+        )
 
     def remove_fd(self, int fd):
         """Forget a descriptor before it is closed."""
@@ -108,6 +110,13 @@ cdef class Descriptor:
     cdef object channel  # weak reference to its CompChannel; None for asynchronous events
     cdef object reader   # the handle of the program that waits
     cdef bint doubtful   # it may be readable
+    cdef bint interrupts  # its host has an inside: an event counts when its interrupt has come
+
+    cdef int raise_kept(self) except -1:
+        channel = self.channel() if self.interrupts and self.channel is not None else None
+        if channel is not None:
+            channel.raise_kept()
+        return 0
 
     cdef int keep(self, bint keep) except -1:
         """Let a channel keep its events for its reader, which saves their system calls."""
@@ -120,13 +129,16 @@ cdef class Descriptor:
         if self.channel is None:
             return _has_input(self.fd)
         channel = self.channel()
-        return channel is not None and channel.has_kept
+        if channel is None:
+            return False
+        return channel.has_raised if self.interrupts else channel.has_kept
 
 
-cdef Descriptor _new_descriptor(int fd, channel):
+cdef Descriptor _new_descriptor(int fd, channel, bint interrupts):
     cdef Descriptor self = Descriptor.__new__(Descriptor)
     self.fd = fd
     self.channel = None if channel is None else weakref.ref(channel)
+    self.interrupts = interrupts
     return self
 
 
@@ -187,6 +199,7 @@ cdef class Attachments:
         cdef Descriptor one = self._descriptors[fd]
         one.keep(True)
         one.reader = reader
+        one.raise_kept()
         self._doubt(one)
 
     def watch_sockets(self, reader):
@@ -206,6 +219,12 @@ cdef class Attachments:
     def watched(self):
         """Return the descriptors that are watched."""
         return [fd for fd, one in self._descriptors.items() if (<Descriptor>one).reader is not None]
+
+    cdef int _hear_of(self, Descriptor one) except -1:
+        """The world says that the descriptor is readable."""
+        if one is not None and one.reader is not None:
+            one.raise_kept()
+        return self._doubt(one)
 
     cdef int _doubt(self, Descriptor one) except -1:
         if one is not None and one.reader is not None and not one.doubtful:
@@ -231,6 +250,13 @@ cdef class Attachments:
             self._append_readable(ready)
         return READABLE if ready else "time"
 
+    def advance(self, until=None):
+        """Process events until another descriptor is readable, or until a time in ps.
+
+        Returns why it ended, as ``gather`` does.
+        """
+        return self._advance(VB_WORLD_NEVER if until is None else until)
+
     cdef uint64_t _now(self) noexcept:
         return self.world._world.now
 
@@ -241,7 +267,7 @@ cdef class Attachments:
         cdef vb_sim *sim = self.world._sim
         cdef uint32_t i
         for i in range(sim.readable):
-            self._doubt(self._descriptors.get(sim.readable_fd[i]))
+            self._hear_of(self._descriptors.get(sim.readable_fd[i]))
         sim.readable = 0
         return 0
 

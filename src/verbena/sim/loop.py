@@ -209,11 +209,14 @@ class Loop(Duties):
         """Let the world run although callbacks are ready, if no time has passed since the last
         call.
 
-        A program that polls without awaiting anything else would otherwise stop the clock.
+        A program that polls without awaiting anything else would otherwise stop the clock, and so
+        would a reader that leaves its descriptor readable.
         """
         if self._attachments.now == self._since:
             found: list[Callback] = []
-            self._attachments.gather(found, self._timers.first())
+            why = self._attachments.gather(found, self._timers.first())
+            if why == "readable" and self._attachments.now == self._since:
+                self._attachments.advance(self._timers.first())
             self._ready.extend(found)
         self._since = self._attachments.now
 

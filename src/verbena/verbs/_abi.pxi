@@ -378,8 +378,10 @@ cdef extern from "_symbols.h" nogil:
         void (*detach)(ibv_device *) noexcept nogil
         int (*step)(ibv_context *, uint64_t) noexcept nogil
         uint64_t (*world_time)(ibv_context *) noexcept nogil
+        uint64_t (*written_time)(ibv_context *) noexcept nogil
         int (*keep_events)(ibv_comp_channel *, int) noexcept nogil
         uint32_t (*kept_events)(const ibv_comp_channel *) noexcept nogil
+        uint32_t (*raised_events)(ibv_comp_channel *, int) noexcept nogil
 
     const char *vb_resolve(void *handle, vb_symbols *table)
     const char *vb_in_front()

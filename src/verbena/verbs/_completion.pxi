@@ -187,17 +187,21 @@ cdef class CompChannel(Resource):
                     else _deadline(timeout))
         cdef Waits waits
         cdef uint64_t since = self._begin_wait()
+        cdef bint stepped = False
         waits = self.waits
         try:
             while True:
                 self._take_events()
                 cq = self._oldest_pending()
                 if cq is not None:
+                    if stepped:  # the interrupt comes behind the completion
+                        _wait_until_written(self.context, deadline)
                     return cq
                 waits._check(since)
                 if self.context.simulated:
                     if not _step(self.context, deadline):
                         return None
+                    stepped = True
                 elif (
                     not waits._sleep(since, self.channel.fd, deadline, self._longest_sleep())
                     and vb_now_ns() >= deadline
@@ -241,6 +245,19 @@ cdef class CompChannel(Resource):
         return (
             self.channel is not NULL
             and self.context.library.call.kept_events(self.channel) > 0
+        )
+
+    def raise_kept(self):
+        """Note that an interrupt of a simulated host has come for the events that are kept."""
+        if self.channel is not NULL:
+            self.context.library.call.raised_events(self.channel, 1)
+
+    @property
+    def has_raised(self):
+        """Return whether there are kept events for which an interrupt has come."""
+        return (
+            self.channel is not NULL
+            and self.context.library.call.raised_events(self.channel, 0) > 0
         )
 
     cdef int _longest_sleep(self) noexcept:

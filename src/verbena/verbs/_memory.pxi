@@ -520,10 +520,12 @@ cdef class MR(Resource):
         return self._spin(word, wanted, deadline)
 
     cdef bint _wait_simulated(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
+        cdef bint waited = False
         while vb_load_u64(word) != value:
             if not _step(self.context, deadline):
                 return False
-        return True
+            waited = True
+        return _wait_until_written(self.context, deadline) if waited else True
 
     cdef bint _spin(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
         cdef uint64_t until

@@ -69,6 +69,18 @@ cdef bint _step(Context context, uint64_t deadline) except -1:
     return moved
 
 
+cdef bint _wait_until_written(Context context, uint64_t deadline) except -1:
+    """Run the world until what its adapter has just sent to memory is there.
+
+    Returns False when the time is over before.
+    """
+    cdef uint64_t written = context.library.call.written_time(context.context)
+    cdef uint64_t until = written if written < deadline else deadline
+    while _step(context, until):
+        pass
+    return written <= deadline
+
+
 cdef str _NOTHING_LEFT = (
     "nothing is left to happen in the simulated fabric, so what is waited for never comes; where a"
     " program of another host has to act first, await it (verbena.aio) instead of blocking"

@@ -102,8 +102,12 @@ struct vb_sim_attachment;
     X(void, detach, "verbena_detach", "VERBENA_1", (struct ibv_device *))                          \
     X(int, step, "verbena_step", "VERBENA_1", (struct ibv_context *, uint64_t))                    \
     X(uint64_t, world_time, "verbena_world_time", "VERBENA_1", (struct ibv_context *))             \
+    X(uint64_t, written_time, "verbena_written_time", "VERBENA_1", (struct ibv_context *))         \
     X(int, keep_events, "verbena_keep_events", "VERBENA_1", (struct ibv_comp_channel *, int))      \
-    X(uint32_t, kept_events, "verbena_kept_events", "VERBENA_1", (const struct ibv_comp_channel *))
+    X(uint32_t, kept_events, "verbena_kept_events", "VERBENA_1",                                   \
+      (const struct ibv_comp_channel *))                                                           \
+    X(uint32_t, raised_events, "verbena_raised_events", "VERBENA_1",                               \
+      (struct ibv_comp_channel *, int))
 
 struct vb_symbols {
 #define VB_MEMBER(ret, name, symbol, version, args) ret(*name) args;

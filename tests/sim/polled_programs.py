@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that tests run on simulated hosts, which poll where those of programs.py are woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from verbena import aio, verbs
+
+BEGIN = 1e-3  # the request is posted; the peer looks from then on
+SOLICITED = verbs.SendFlags.SIGNALED | verbs.SendFlags.SOLICITED
+LAST = 0x5A5A5A5A5A5A5A5A
+PS = 1e-12
+
+
+@dataclass
+class Polled:
+    """One end of an RC connection that has no thread and no loop to wake it."""
+
+    cq: verbs.CQ
+    qp: verbs.QP
+    mr: verbs.MR
+    channel: verbs.CompChannel
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def meet(self) -> None:
+        self.writer.write(b"!")
+        await self.reader.readexactly(1)
+
+
+@asynccontextmanager
+async def polled(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nbytes: int
+) -> AsyncIterator[Polled]:
+    with verbs.open_device() as ctx:
+        pd, channel = ctx.alloc_pd(), ctx.create_comp_channel()
+        cq = ctx.create_cq(64, channel)
+        qp, mr = pd.create_qp(send_cq=cq), pd.alloc(nbytes, 15)
+        await aio.connect_rc(qp, reader, writer)
+        yield Polled(cq, qp, mr, channel, reader, writer)
+    writer.close()
+
+
+def now() -> int:
+    """ps"""
+    return round(asyncio.get_running_loop().time() / PS)
+
+
+async def at(seconds: float) -> None:
+    await asyncio.sleep(seconds - asyncio.get_running_loop().time())
+
+
+async def spin(cq: verbs.CQ, seconds: float = 1e-9) -> verbs.WC:
+    """Polls every so often, and lets the other host's program run in between."""
+    while not (found := cq.poll(1)):
+        await asyncio.sleep(seconds)
+    assert found[0].status == verbs.WCStatus.SUCCESS
+    return found[0]
+
+
+async def serve(port: int, nbytes: int, found_by: str) -> int:
+    """Offers memory, and a receive if it polls; returns the time at which it found a message."""
+    calls: asyncio.Queue[Any] = asyncio.Queue()
+    async with (
+        await asyncio.start_server(lambda *call: calls.put_nowait(call), None, port),
+        polled(*await calls.get(), nbytes) as end,
+    ):
+        end.qp.recv(end.mr)
+        end.writer.write(end.mr.addr.to_bytes(8, "big") + end.mr.rkey.to_bytes(4, "big"))
+        await end.meet()
+        await at(BEGIN + 1e-9)
+        if found_by == "completion":
+            await spin(end.cq)
+        elif found_by == "call":
+            end.cq.wait_one()
+        elif found_by == "event":
+            end.cq.req_notify()
+            assert end.channel.get_cq_event() is end.cq
+            assert end.cq.poll(1)
+        elif found_by == "memory":
+            assert end.mr.wait_u64(nbytes - 8, LAST)
+        found = now()
+        await end.meet()
+        return found
+
+
+async def use(
+    host: str, port: int, nbytes: int, operation: str, every: float = 1e-9
+) -> tuple[int, int]:
+    """Posts one request; returns the times of that, and of its completion."""
+    async with polled(*await asyncio.open_connection(host, port), nbytes) as end:
+        data = await end.reader.readexactly(12)
+        there = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big")
+        end.mr.store_u64(nbytes - 8, LAST)
+        await end.meet()
+        await at(BEGIN)
+        begin = now()
+        if operation == "send":
+            end.qp.send(end.mr, flags=SOLICITED)
+        elif operation == "write_imm":
+            end.qp.write(end.mr, *there, imm_data=1)
+        else:
+            getattr(end.qp, operation)(end.mr, *there)
+        await spin(end.cq, every)
+        done = now()
+        await end.meet()
+        return begin, done
+
+
+async def look(end: Polled, order: str, solicited: bool) -> int:
+    for word in order.split():
+        if word == "arm":
+            end.cq.req_notify(solicited)
+        elif word == "drain":
+            end.channel.drain()
+        elif end.cq.poll(1):
+            return now()
+    return 0
+
+
+async def sleep_until_found(end: Polled, order: str, solicited: bool, first: float) -> int:
+    """Arms, looks at ``first`` for a reason of its own, and then whenever it is woken."""
+    woken, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(end.channel.fd, woken.set)
+    try:
+        end.cq.req_notify(solicited)
+        await at(first)
+        while not (found := await look(end, order, solicited)):
+            woken.clear()
+            async with asyncio.timeout(1e-3):
+                await woken.wait()
+        return found
+    finally:
+        loop.remove_reader(end.channel.fd)
+
+
+async def look_early(port: int, order: str, solicited: bool, lag: int) -> int:
+    calls: asyncio.Queue[Any] = asyncio.Queue()
+    async with (
+        await asyncio.start_server(lambda *call: calls.put_nowait(call), None, port),
+        polled(*await calls.get(), 64) as end,
+    ):
+        end.qp.recv(end.mr)
+        end.writer.write(end.mr.addr.to_bytes(8, "big") + end.mr.rkey.to_bytes(4, "big"))
+        await end.meet()
+        found = await sleep_until_found(end, order, solicited, BEGIN + lag * PS)
+        await end.meet()
+        return found

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that polls on a host with an inside finds a completion when it is in memory, as a flow
+does; and no event is lost by that, whenever the program looks at its channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sim.fabrics import finish
+from tests.sim.inside_pair import FREE, pair
+from tests.sim.polled_programs import look_early, serve, use
+from tests.sim.test_processes import far, left
+from verbena import sim
+
+PORT = 7471
+NS = 1000  # ps
+INSIDE = {"cpu": FREE, "hca": {"inline": 64}}
+
+
+def exchange(nbytes: int, operation: str, found_by: str = "nothing", **inside: Any) -> list[int]:
+    """ps from the post until the requester has its completion, and until the target found it."""
+    result = sim.run(
+        {
+            "h0": lambda: serve(PORT, nbytes, found_by),
+            "h1": lambda: use("h0", PORT, nbytes, operation),
+        },
+        pair(**inside),
+    )
+    begin, done = result.returned["h1"]
+    return [done - begin, result.returned["h0"] - begin]
+
+
+SIZES = [64, 4096, 100_000]
+
+
+@pytest.mark.parametrize("operation", ["write", "send", "read"])
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_a_polled_completion_comes_when_a_flows_does(operation: str, nbytes: int) -> None:
+    world = pair(**INSIDE)
+    world.add_flows(1, 0, nbytes, operation=operation)
+    finish(world)
+    flow = world.flows()[0]
+    took = exchange(nbytes, operation, **INSIDE)[0]
+    assert 0 <= took - (flow["finish"] - flow["start"]) <= NS
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_a_polled_message_comes_when_a_flows_does(nbytes: int) -> None:
+    """A flow that follows another one begins when the target has taken its last completion."""
+    world = pair(**INSIDE)
+    world.add_flows([1, 0], [0, 1], nbytes, operation="send", after=[[0, 1]])
+    finish(world)
+    first, second = world.flows()
+    took = exchange(nbytes, "send", "completion", **INSIDE)[1]
+    assert 0 <= took - (second["start"] - first["start"]) <= NS
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_data_that_a_program_waits_for_come_just_before_their_completion(nbytes: int) -> None:
+    seen = exchange(nbytes, "write", "memory", **INSIDE)[1]
+    completed = exchange(nbytes, "write_imm", "completion", **INSIDE)[1]
+    assert 0 <= completed - seen <= 5 * NS
+
+
+ORDERS = ("drain poll arm", "drain arm poll", "poll drain arm", "poll arm", "arm poll")
+
+
+@pytest.mark.parametrize("found_by", ["call", "event"])
+def test_a_call_that_waits_returns_when_the_completion_is_in_memory(found_by: str) -> None:
+    polled = exchange(4096, "send", "completion", **INSIDE)[1]
+    assert 0 <= exchange(4096, "send", found_by, **INSIDE)[1] - polled <= 5 * NS
+
+
+@pytest.mark.parametrize("operation", ["write_imm", "send"])
+def test_processes_of_their_own_find_the_same_at_the_same_time(operation: str) -> None:
+    arguments = ("h0", PORT, 4096, operation)
+    together = sim.run(
+        {"h0": lambda: serve(PORT, 4096, "completion"), "h1": lambda: use(*arguments)},
+        pair(**INSIDE),
+    )
+    apart = sim.run_processes(
+        {"h0": far("serve", PORT, 4096, "completion"), "h1": far("use", *arguments)},
+        pair(**INSIDE),
+    )
+    assert left(apart) == left(together)
+
+
+@pytest.mark.parametrize("solicited", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_event_is_lost_whenever_a_program_looks(order: str, solicited: bool) -> None:
+    """The message is on its way to memory from 1.51 to 1.96 us after the post.
+
+    A program that never takes its events keeps the channel readable, and the loop busy."""
+    in_memory, woken = 1_964 * NS, 1_968 * NS
+    for lag in range(1_400 * NS, 2_100 * NS, (10 if "drain" in order else 90) * NS):
+        result = sim.run(
+            {
+                "h0": lambda lag=lag: look_early(PORT, order, solicited, lag),
+                "h1": lambda: use("h0", PORT, 64, "send", 1e-7),
+            },
+            pair(**INSIDE),
+        )
+        took = result.returned["h0"] - result.returned["h1"][0]
+        assert took == pytest.approx(woken if lag < in_memory else lag, abs=NS)
