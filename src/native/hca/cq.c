@@ -256,7 +256,7 @@ static void cq_fill_abi(struct vb_cq *cq, void *cq_context)
     pthread_cond_init(&cq->ibv.cond, NULL);
 }
 
-static void cq_share(struct vb_cq *cq)
+static void cq_fill_shared(struct vb_cq *cq)
 {
     struct vb_adapter *adapter = cq->context->adapter;
     struct vb_cq_shared *shared = &adapter->self.cq[cq->index];
@@ -267,6 +267,22 @@ static void cq_share(struct vb_cq *cq)
     shared->channel = cq->channel ? cq->channel->serial : 0;
     shared->generation = cq->generation;
     cq->shared = shared;
+}
+
+/* Gives the CQ a number and its part of the segment. */
+static int cq_share(struct vb_cq *cq)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    int error = cq_take_number(adapter, cq);
+
+    if (error)
+        return error;
+    cq_fill_shared(cq);
+    cq->late = adapter->calls->written != NULL;
+    error = cq->late ? vb_cq_keep_stamps(cq) : 0;
+    if (error)
+        vb_adapter_return_index(adapter, &adapter->cq_pool, cq->index);
+    return error;
 }
 
 static VB_COLD int decline_size(struct vb_context *context, int cqe)
@@ -297,17 +313,8 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
         vb_biased_forbid(&made->poll_lock, adapter->instance);
     made->largest = made->mask + 1;
     made->ring = alloc_ring(adapter, made->largest);
-    error = made->ring ? cq_take_number(adapter, made) : -ENOMEM;
+    error = made->ring ? cq_share(made) : -ENOMEM;
     if (error) {
-        vb_memory_heap_free(adapter->segment, made->ring);
-        free(made);
-        return error;
-    }
-    cq_share(made);
-    made->late = adapter->calls->written != NULL;
-    error = made->late ? vb_cq_keep_stamps(made) : 0;
-    if (error) {
-        vb_adapter_return_index(adapter, &adapter->cq_pool, made->index);
         vb_memory_heap_free(adapter->segment, made->ring);
         free(made);
         return error;
