@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from collections.abc import Callable
+from mmap import mmap
 from typing import Self
 
 class PhysicalMemory:
@@ -9,7 +10,7 @@ class PhysicalMemory:
     A device's call may add and take ranges: cores look again after each call of a window.
     """
 
-    def add_ram(self, base: int, buffer: bytearray) -> bool:
+    def add_ram(self, base: int, buffer: bytearray | mmap) -> bool:
         """Gives the range from ``base`` on the memory of a writable buffer; False: too many."""
     def add_window(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import TYPE_CHECKING, ClassVar
 
 from verbena._arguments import checked_class, is_buffer, is_whole
@@ -34,9 +35,9 @@ class Ram:
         if size <= 0:
             raise HostError(f"memory has at least one byte, not {size}")
         self.size = size
-        try:
-            self.bytes = bytearray(size)
-        except (MemoryError, OverflowError):
+        try:  # pages that nobody touches cost neither time nor memory
+            self.bytes = mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS)
+        except (OSError, OverflowError):
             raise HostError(f"this machine has no {size:,} bytes free: take less memory") from None
 
     def __repr__(self) -> str:

@@ -50,25 +50,32 @@ class Iommu:
 
         A page that is mapped already has the new place from now on.
         """
-        for number, target in self._pages(address, physical, size):
-            self._table[number] = (target, writable)
-            self.tlb.drop(number)
+        pages, targets = self._pages(address, physical, size)
+        self._forget(pages)
+        self._table.update((page, (to, writable)) for page, to in zip(pages, targets, strict=True))
 
     def unmap(self, address: int, size: int) -> None:
         """Takes pages away, and their translations out of the IO-TLB. Those that are not mapped
         stay so."""
-        for number, _ in self._pages(address, 0, size):
-            self._table.pop(number, None)
-            self.tlb.drop(number)
+        pages, _ = self._pages(address, 0, size)
+        self._forget(pages)
+        for page in pages:
+            self._table.pop(page, None)
 
-    def _pages(self, address: int, physical: int, size: int) -> list[tuple[int, int]]:
+    def _forget(self, pages: range) -> None:
+        for page in self.tlb.held():
+            if page in pages:
+                self.tlb.drop(page)
+
+    def _pages(self, address: int, physical: int, size: int) -> tuple[range, range]:
         if size <= 0 or address < 0 or (address | physical | size) % self.page:
             raise HostError(
                 f"an IOMMU maps whole pages of {self.page} bytes: {size} bytes at {address:#x} "
                 f"to {physical:#x} are none"
             )
         first, target = address // self.page, physical // self.page
-        return [(first + i, target + i) for i in range(size // self.page)]
+        count = size // self.page
+        return range(first, first + count), range(target, target + count)
 
     # ---- what the root complex asks ----
 

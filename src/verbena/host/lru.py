@@ -51,6 +51,10 @@ class Lru(Generic[K, V]):
             return None
         return self._values.popitem(last=False)[0]
 
+    def held(self) -> list[K]:
+        """Those that are there; no look-up, and no use."""
+        return list(self._values)
+
     def drop(self, key: K) -> None:
         """Forgets a key; nothing if it is not there."""
         self._values.pop(key, None)
