@@ -63,8 +63,9 @@ async def spin(cq: verbs.CQ, seconds: float = 1e-9) -> verbs.WC:
     return found[0]
 
 
-async def serve(port: int, nbytes: int, found_by: str) -> int:
-    """Offers memory, and a receive if it polls; returns the time at which it found a message."""
+@asynccontextmanager
+async def offered(port: int, nbytes: int) -> AsyncIterator[Polled]:
+    """The end of a server: memory that its caller knows, and a receive."""
     calls: asyncio.Queue[Any] = asyncio.Queue()
     async with (
         await asyncio.start_server(lambda *call: calls.put_nowait(call), None, port),
@@ -73,6 +74,13 @@ async def serve(port: int, nbytes: int, found_by: str) -> int:
         end.qp.recv(end.mr)
         end.writer.write(end.mr.addr.to_bytes(8, "big") + end.mr.rkey.to_bytes(4, "big"))
         await end.meet()
+        yield end
+        await end.meet()
+
+
+async def serve(port: int, nbytes: int, found_by: str) -> int:
+    """Offers memory, and a receive if it polls; returns the time at which it found a message."""
+    async with offered(port, nbytes) as end:
         await at(BEGIN + 1e-9)
         if found_by == "completion":
             await spin(end.cq)
@@ -84,9 +92,7 @@ async def serve(port: int, nbytes: int, found_by: str) -> int:
             assert end.cq.poll(1)
         elif found_by == "memory":
             assert end.mr.wait_u64(nbytes - 8, LAST)
-        found = now()
-        await end.meet()
-        return found
+        return now()
 
 
 async def use(
@@ -140,14 +146,20 @@ async def sleep_until_found(end: Polled, order: str, solicited: bool, first: flo
 
 
 async def look_early(port: int, order: str, solicited: bool, lag: int) -> int:
-    calls: asyncio.Queue[Any] = asyncio.Queue()
-    async with (
-        await asyncio.start_server(lambda *call: calls.put_nowait(call), None, port),
-        polled(*await calls.get(), 64) as end,
-    ):
-        end.qp.recv(end.mr)
-        end.writer.write(end.mr.addr.to_bytes(8, "big") + end.mr.rkey.to_bytes(4, "big"))
-        await end.meet()
-        found = await sleep_until_found(end, order, solicited, BEGIN + lag * PS)
-        await end.meet()
-        return found
+    async with offered(port, 64) as end:
+        return await sleep_until_found(end, order, solicited, BEGIN + lag * PS)
+
+
+async def change_meanwhile(port: int, lag: int, change: str) -> int:
+    """Resizes its CQ, or destroys its QP, at ``lag`` ps. Returns when it found the message."""
+    async with offered(port, 64) as end:
+        await at(BEGIN + lag * PS)
+        assert not end.cq.poll(1)
+        if change == "resize":
+            end.cq.resize(1024)
+            await spin(end.cq)
+        else:
+            end.qp.close()
+            await asyncio.sleep(1e-4)
+            assert not end.cq.poll(1)
+        return now()

@@ -10,13 +10,13 @@ import pytest
 
 from tests.sim.fabrics import finish
 from tests.sim.inside_pair import FREE, pair
-from tests.sim.polled_programs import look_early, serve, use
+from tests.sim.polled_programs import change_meanwhile, look_early, serve, use
 from tests.sim.test_processes import far, left
 from verbena import sim
 
 PORT = 7471
 NS = 1000  # ps
-INSIDE = {"cpu": FREE, "hca": {"inline": 64}}
+INSIDE: dict[str, Any] = {"cpu": FREE, "hca": {"inline": 64}}
 
 
 def exchange(nbytes: int, operation: str, found_by: str = "nothing", **inside: Any) -> list[int]:
@@ -104,3 +104,17 @@ def test_no_event_is_lost_whenever_a_program_looks(order: str, solicited: bool) 
         )
         took = result.returned["h0"] - result.returned["h1"][0]
         assert took == pytest.approx(woken if lag < in_memory else lag, abs=NS)
+
+
+@pytest.mark.parametrize("change", ["resize", "destroy"])
+def test_what_is_on_its_way_goes_with_its_queue(change: str) -> None:
+    """A larger CQ has it when it would have come; a destroyed QP takes it along."""
+    result = sim.run(
+        {
+            "h0": lambda: change_meanwhile(PORT, 1_700 * NS, change),
+            "h1": lambda: use("h0", PORT, 64, "send", 1e-7),
+        },
+        pair(**INSIDE),
+    )
+    took = result.returned["h0"] - result.returned["h1"][0]
+    assert change == "destroy" or took == pytest.approx(1_964 * NS, abs=NS)
