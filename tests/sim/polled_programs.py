@@ -138,6 +138,7 @@ async def sleep_until_found(end: Polled, order: str, solicited: bool, first: flo
         await at(first)
         while not (found := await look(end, order, solicited)):
             woken.clear()
+            loop.add_reader(end.channel.fd, woken.set)  # again, as some programs do
             async with asyncio.timeout(1e-3):
                 await woken.wait()
         return found

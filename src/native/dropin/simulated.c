@@ -122,8 +122,8 @@ VB_EXPORT uint32_t verbena_raised_events(struct ibv_comp_channel *ibv, int all)
     struct vb_channel *channel = (struct vb_channel *)ibv;
 
     if (all)
-        channel->raised = channel->kept;
-    return channel->raised;
+        channel->raised = channel->events;
+    return (int32_t)(channel->raised - channel->taken) > 0 ? channel->raised - channel->taken : 0;
 }
 
 VB_EXPORT uint32_t verbena_kept_events(const struct ibv_comp_channel *channel)

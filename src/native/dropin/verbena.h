@@ -132,8 +132,8 @@ int verbena_keep_events(struct ibv_comp_channel *channel, int keep);
 /* Returns how many events it has kept. */
 uint32_t verbena_kept_events(const struct ibv_comp_channel *channel);
 /*
- * For a host whose programs are woken by interrupts: returns for how many of the kept events, the
- * oldest, one has come. With `all` not 0 it has just come for all of them.
+ * For a host whose programs are woken by interrupts: returns for how many of the events that are
+ * not read, the oldest, one has come. With `all` not 0 it has just come for all of them.
  */
 uint32_t verbena_raised_events(struct ibv_comp_channel *channel, int all);
 

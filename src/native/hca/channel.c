@@ -116,7 +116,6 @@ static bool take_kept(struct vb_channel *channel, struct vb_channel_record *reco
         return false;
     *record = channel->ring[channel->first_kept++ & (channel->kept_room - 1)];
     --channel->kept;
-    channel->raised -= channel->raised > 0;
     return true;
 }
 
@@ -213,6 +212,7 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
             if (!read_record(channel, &record))
                 return errno ? -errno : -EIO;
         }
+        channel->taken += adapter->calls->written != NULL;
         if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))
             vb_cq_notice_missed(adapter);
         vb_lock_take(&adapter->mutex);

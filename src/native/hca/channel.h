@@ -21,9 +21,10 @@ struct vb_channel {
     uint32_t serial;     /* names the channel for ever; not 0 */
     unsigned vain_spins; /* spins without an event in a row; a hint, so races do no harm */
     unsigned waits;
-    bool keeps;                     /* records are kept in `ring`, and none is in the pipe */
-    uint32_t kept, first_kept;      /* how many records are kept, and where the oldest is */
-    uint32_t raised;                /* of those, how many an interrupt has told of */
+    bool keeps;                /* records are kept in `ring`, and none is in the pipe */
+    uint32_t kept, first_kept; /* how many records are kept, and where the oldest is */
+    /* Where CQs are late: records that were made, read, and told of by an interrupt. */
+    uint32_t events, taken, raised;
     uint32_t kept_room;             /* entries of `ring`, a power of two */
     struct vb_channel_record *ring; /* from malloc */
 };

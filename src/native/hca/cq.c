@@ -97,6 +97,7 @@ void vb_cq_write_event(struct vb_cq *cq)
     const struct vb_adapter *adapter = cq->context->adapter;
     struct vb_channel *channel = cq->channel;
 
+    channel->events += cq->late;
     if (!channel->keeps)
         write_event(&adapter->self, cq->shared, cq->index, channel->write_fd);
     else if (!vb_channel_add(channel, cq->index, cq->generation))

@@ -112,10 +112,11 @@ cdef class Descriptor:
     cdef bint doubtful   # it may be readable
     cdef bint interrupts  # its host has an inside: an event counts when its interrupt has come
 
-    cdef int raise_kept(self) except -1:
+    cdef int raise_all(self) except -1:
+        """An interrupt has come for the events of a channel."""
         channel = self.channel() if self.interrupts and self.channel is not None else None
         if channel is not None:
-            channel.raise_kept()
+            channel.raise_all()
         return 0
 
     cdef int keep(self, bint keep) except -1:
@@ -199,7 +200,6 @@ cdef class Attachments:
         cdef Descriptor one = self._descriptors[fd]
         one.keep(True)
         one.reader = reader
-        one.raise_kept()
         self._doubt(one)
 
     def watch_sockets(self, reader):
@@ -222,8 +222,8 @@ cdef class Attachments:
 
     cdef int _hear_of(self, Descriptor one) except -1:
         """The world says that the descriptor is readable."""
-        if one is not None and one.reader is not None:
-            one.raise_kept()
+        if one is not None:
+            one.raise_all()
         return self._doubt(one)
 
     cdef int _doubt(self, Descriptor one) except -1:

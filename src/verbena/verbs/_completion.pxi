@@ -247,8 +247,8 @@ cdef class CompChannel(Resource):
             and self.context.library.call.kept_events(self.channel) > 0
         )
 
-    def raise_kept(self):
-        """Note that an interrupt of a simulated host has come for the events that are kept."""
+    def raise_all(self):
+        """Note that an interrupt of a simulated host has come for the events that are there."""
         if self.channel is not NULL:
             self.context.library.call.raised_events(self.channel, 1)
 
@@ -256,7 +256,7 @@ cdef class CompChannel(Resource):
     def has_raised(self):
         """Return whether there are kept events for which an interrupt has come."""
         return (
-            self.channel is not NULL
+            self.has_kept
             and self.context.library.call.raised_events(self.channel, 0) > 0
         )
 
