@@ -619,3 +619,43 @@ def test_syns_that_were_lost_together_are_sent_again_at_different_times() -> Non
     assert [len({*one}) for one in rounds] == [1, 10, 10]
     for one, (first, last) in zip(rounds[1:], [(1, 1.125), (3, 3.25)], strict=True):
         assert first <= min(one) <= max(one) < last
+
+
+@pytest.mark.parametrize("ending", ["close", "abort", "drop"])
+@pytest.mark.parametrize("size", [1_000, 10_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("has_inside", [False, True])
+def test_a_side_that_leaves_while_the_other_still_sends(
+    ending: str, size: int, has_inside: bool
+) -> None:
+    """What the other one has to send goes with the connection, and others go on."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(size))
+        await reader.read()
+        writer.close()
+
+    async def server() -> None:
+        await (await asyncio.start_server(answer, "h0", 7000)).serve_forever()
+
+    async def client() -> int:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("h0", 7000)
+            assert await reader.read(1)
+            if ending == "close":
+                writer.close()
+            elif ending == "abort":
+                writer.transport.abort()
+            del reader, writer
+            await asyncio.sleep(1e-5)
+        reader, writer = await asyncio.open_connection("h0", 7000)
+        writer.write_eof()
+        found = len(await reader.read())
+        writer.close()
+        return found
+
+    world = pair()
+    for host in ("h0", "h1") if has_inside else ():
+        world.inside(host)
+    result = sim.run({"h0": server, "h1": client}, world, background=["h0"])
+    assert result.returned["h1"] == size
+    assert world.check() is None

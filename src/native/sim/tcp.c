@@ -46,24 +46,6 @@ int vb_sim_tcp_open_host(struct vb_sim_host *host)
     return host->tcp ? 0 : -ENOMEM;
 }
 
-/* Acknowledgements that wait for their jitter are lost with it. */
-void vb_sim_tcp_close(struct vb_sim *sim, struct vb_sim_connection *connection)
-{
-    struct vb_world_partition *part = vb_sim_whole(sim);
-
-    while (connection->late_first != VB_WORLD_NONE) {
-        uint32_t packet = connection->late_first;
-
-        connection->late_first = vb_world_packet_at(part, packet)->next;
-        --part->kept;
-        vb_world_pool_give(&part->pool, packet);
-    }
-    vb_tcp_sender_close(&connection->sender);
-    vb_tcp_receiver_close(&connection->receiver);
-    if (!connection->socket)
-        free(connection);
-}
-
 /* ---- turns ----------------------------------------------------------------------------------- */
 
 static void add_turn(struct vb_sim_host *host, struct vb_sim_connection *connection)
@@ -79,6 +61,25 @@ static void remove_turn(struct vb_sim_host *host, struct vb_sim_connection *conn
     vb_sim_nic_queue_remove(last, &connection->nic);
     if (!*last)
         host->tcp->ready &= ~(1u << connection->level);
+}
+
+/* What it had to send is lost with it, and acknowledgements that wait for their jitter. */
+void vb_sim_tcp_close(struct vb_sim *sim, struct vb_sim_connection *connection)
+{
+    struct vb_world_partition *part = vb_sim_whole(sim);
+
+    remove_turn(sim->host[connection->source], connection);
+    while (connection->late_first != VB_WORLD_NONE) {
+        uint32_t packet = connection->late_first;
+
+        connection->late_first = vb_world_packet_at(part, packet)->next;
+        --part->kept;
+        vb_world_pool_give(&part->pool, packet);
+    }
+    vb_tcp_sender_close(&connection->sender);
+    vb_tcp_receiver_close(&connection->receiver);
+    if (!connection->socket)
+        free(connection);
 }
 
 /* The connection that sends next; NULL: none may send. No segment is made for a lane in which a
@@ -363,8 +364,8 @@ static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
 {
     struct vb_sim_flow *flow = tcp_flow_of(sim, connection);
 
-    remove_turn(sim->host[connection->source], connection);
     if (connection->socket) {
+        remove_turn(sim->host[connection->source], connection);
         vb_sim_socket_failed(sim, connection->socket);
         return;
     }
