@@ -288,9 +288,15 @@ static void take_received(const struct vb_sim_attachment_state *own,
 
 static void take_pumped(const struct vb_sim_attachment_state *own, bool has_more)
 {
-    for (uint32_t i = 0; i < own->attachment.page->ports; ++i)
-        if (has_more || own->user.held)
-            vb_sim_nic_want_ready(&host_of(own, i)->nic);
+    bool waits = has_more || own->user.held;
+
+    for (uint32_t i = 0; i < own->attachment.page->ports; ++i) {
+        struct vb_sim_host *host = host_of(own, i);
+
+        host->program_waits = waits && !host->nic.is_one_of_two;
+        if (waits)
+            vb_sim_nic_want_ready(&host->nic);
+    }
 }
 
 static void take_message(struct vb_sim_attachment_state *own, const struct vb_sim_message *message)
@@ -586,6 +592,7 @@ static void attachment_event(struct vb_sim_attachment_state *own, enum vb_sim_me
 
 void vb_sim_attachment_ready(struct vb_sim_host *host)
 {
+    host->program_waits = false; /* it says so again */
     attachment_event(attachment_state_of(host->attachment), VB_SIM_READY);
 }
 

@@ -102,6 +102,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     if (made->reason != VB_PACKET_NEW)
         ++host->sim->flow[qp->flow].end[qp->nic.generation].resent;
     bytes = vb_sim_nic_send(&host->nic, &qp->nic, packet);
+    host->program_next = true;
     vb_sim_nic_sent(&qp->nic, made->path->sl, made->payload_length, bytes,
                     qp->route ? host->sim->flow[qp->flow].reserve : 0);
     return true;
@@ -149,12 +150,19 @@ static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
     return qp ? qp : vb_sim_datagrams_next(host);
 }
 
+/* May flows send? Their packets and those of a program take turns. */
+static bool host_may_send(const struct vb_sim_host *host)
+{
+    return vb_sim_nic_may_send(&host->nic) &&
+           VB_LIKELY(!host->program_waits || !host->program_next);
+}
+
 /* TCP segments and the engine's packets take turns, while there are segments. */
 static void send_in_turns(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
 
-    while (vb_sim_nic_may_send(&host->nic)) {
+    while (host_may_send(host)) {
         host->tcp->was_last = !host->tcp->was_last;
         if (!host->tcp->was_last && (qp = host_next_packet(host)) != NULL) {
             if (!host_send(host, qp, &host->share->packet))
@@ -163,6 +171,7 @@ static void send_in_turns(struct vb_sim_host *host)
         }
         if (!vb_sim_tcp_send(host))
             return;
+        host->program_next = true;
         host->tcp->was_last = true;
     }
 }
@@ -175,7 +184,7 @@ void vb_sim_host_pump(struct vb_sim_host *host)
         vb_sim_nic_release(&host->flows);
     if (VB_UNLIKELY(host->tcp != NULL))
         send_in_turns(host);
-    while (vb_sim_nic_may_send(&host->nic) && (qp = host_next_packet(host)) != NULL)
+    while (host_may_send(host) && (qp = host_next_packet(host)) != NULL)
         if (!host_send(host, qp, &host->share->packet))
             return;
     if (host_has_more(host) || host->flows.held)
@@ -396,8 +405,14 @@ static void host_take_late(struct vb_sim *sim, uint32_t number)
 /* The port, or the bus, is free. */
 static void host_go_on(struct vb_sim_host *host)
 {
+    bool program_first = host->attachment && host->program_next;
+
+    if (VB_UNLIKELY(program_first)) {
+        host->program_next = !vb_sim_nic_may_send(&host->nic); /* its turn is not over */
+        vb_sim_attachment_ready(host);
+    }
     vb_sim_host_pump(host);
-    if (VB_UNLIKELY(host->attachment != NULL))
+    if (VB_UNLIKELY(host->attachment != NULL && !program_first))
         vb_sim_attachment_ready(host);
 }
 

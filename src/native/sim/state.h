@@ -73,6 +73,7 @@ struct vb_sim_host {
     struct vb_nic_config *own_config; /* of nic.config; NULL: it has the world's */
     struct vb_nic_qp *datagrams;      /* the last of the UD queue pairs that have more to send */
     bool datagram_turn;               /* datagrams and the engine's packets take turns */
+    bool program_waits, program_next; /* a program has packets for the port; it is its turn there */
     uint64_t timer_at;                /* of the pending event; or VB_WORLD_NEVER */
     void *groups;                /* the adapter's table of multicast groups; NULL: it is in none */
     enum vb_sim_framing framing; /* of its packets, and the link layer of its port */
