@@ -111,6 +111,11 @@ def test_memory_beyond_the_cache_is_later(
         (0, {"pcie": {"generation": 9}}, "pcie.generation is 9"),
         (0, {"interrupts": {"time": "8 parsec"}}, "interrupts.time has the unit"),
         (0, {"iommu": {"page": 64}}, "iommu.page is 64: a page is a power of two from 4096"),
+        (
+            0,
+            {"iommu": {"page": "4 GiB"}},
+            "iommu.page is 4294967296, and not a whole number of bytes from 1 to 2147483648",
+        ),
         (0, {"iommu": {"entries": 64, "page": 4800}}, "iommu.page is 4800: a page"),
         (0, {"iommu": {"page": "4 KB"}}, "iommu.page is 4000: a page"),
         (0, {"hca": {"mtt": 64, "page": 4800}}, "hca.page is 4800: a page"),

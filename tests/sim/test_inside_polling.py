@@ -57,14 +57,14 @@ def test_a_polled_message_comes_when_a_flows_does(nbytes: int) -> None:
     assert 0 <= took - (second["start"] - first["start"]) <= NS
 
 
+@pytest.mark.parametrize("found_by", ["memory", "memory in short waits"])
 @pytest.mark.parametrize("nbytes", SIZES)
-def test_data_that_a_program_waits_for_come_just_before_their_completion(nbytes: int) -> None:
-    seen = exchange(nbytes, "write", "memory", **INSIDE)[1]
+def test_data_that_a_program_waits_for_come_just_before_their_completion(
+    nbytes: int, found_by: str
+) -> None:
+    seen = exchange(nbytes, "write", found_by, **INSIDE)[1]
     completed = exchange(nbytes, "write_imm", "completion", **INSIDE)[1]
     assert 0 <= completed - seen <= 5 * NS
-
-
-ORDERS = ("drain poll arm", "drain arm poll", "poll drain arm", "poll arm", "arm poll")
 
 
 @pytest.mark.parametrize("found_by", ["call", "event"])
@@ -85,6 +85,9 @@ def test_processes_of_their_own_find_the_same_at_the_same_time(operation: str) -
         pair(**INSIDE),
     )
     assert left(apart) == left(together)
+
+
+ORDERS = ("drain poll arm", "drain arm poll", "poll drain arm", "poll arm", "arm poll")
 
 
 @pytest.mark.parametrize("solicited", [False, True])

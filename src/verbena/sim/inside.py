@@ -33,6 +33,7 @@ TLPS = ("write", "read", "data", "msi")
 _Cycles = Annotated[int, Meta(ge=0, le=10**9)]
 _Some = Annotated[int, Meta(ge=1, le=2**20)]
 _Most = Annotated[int, SIZE, Meta(ge=1, le=2**40)]
+_Page = Annotated[int, SIZE, Meta(ge=1, le=2**31)]
 _Delay = Annotated[int, TIME, Meta(ge=0, le=10**12)]
 _MOST_COSTS = 200  # names of programs' own: a slice has a byte for what it shows
 _LONGEST = 10**15  # ps that a program computes at a time
@@ -88,7 +89,7 @@ class IommuSettings(Settings):
     """Entries of the IOTLB, 0: there is no IOMMU; ps of a walk, and walks at a time."""
 
     entries: Annotated[int, Meta(ge=0, le=2**20)] = 0
-    page: _Most = 4096
+    page: _Page = 4096
     miss: _Delay = 330_000
     walks: Annotated[int, Meta(ge=1, le=1024)] = 1
 
@@ -118,7 +119,7 @@ class HcaSettings(Settings):
     cqe: Annotated[Literal[32, 64, 128], SIZE] = 64
     batch: Annotated[int, Meta(ge=1, le=64)] = 1
     mtt: Annotated[int, Meta(ge=0, le=2**22)] = 0
-    page: _Most = 4096
+    page: _Page = 4096
 
 
 class InsideSettings(Settings):

@@ -195,7 +195,11 @@ cdef class CompChannel(Resource):
                 cq = self._oldest_pending()
                 if cq is not None:
                     if stepped:  # the interrupt comes behind the completion
-                        _wait_until_written(self.context, deadline)
+                        _wait_until(
+                            self.context,
+                            self.context.library.call.written_time(self.context.context),
+                            deadline,
+                        )
                     return cq
                 waits._check(since)
                 if self.context.simulated:

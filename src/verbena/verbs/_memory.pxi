@@ -291,6 +291,7 @@ cdef class MR(Resource):
     cdef bint readonly
     cdef bint zero_based
     cdef int views
+    cdef uint64_t seen_until  # of a simulated host: what wait_u64 has seen is in memory by then, ps
 
     def __dealloc__(self):
         self._leave()
@@ -525,7 +526,9 @@ cdef class MR(Resource):
             if not _step(self.context, deadline):
                 return False
             waited = True
-        return _wait_until_written(self.context, deadline) if waited else True
+        if waited:
+            self.seen_until = self.context.library.call.written_time(self.context.context)
+        return _wait_until(self.context, self.seen_until, deadline)
 
     cdef bint _spin(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
         cdef uint64_t until

@@ -69,16 +69,13 @@ cdef bint _step(Context context, uint64_t deadline) except -1:
     return moved
 
 
-cdef bint _wait_until_written(Context context, uint64_t deadline) except -1:
-    """Run the world until what its adapter has just sent to memory is there.
-
-    Returns False when the time is over before.
-    """
-    cdef uint64_t written = context.library.call.written_time(context.context)
-    cdef uint64_t until = written if written < deadline else deadline
-    while _step(context, until):
+cdef bint _wait_until(Context context, uint64_t time, uint64_t deadline) except -1:
+    """Run the world until ``time`` in ps, which may be over. Returns False when ``deadline`` is
+    over before; 0: it is."""
+    cdef uint64_t until = time if time < deadline else deadline
+    while until and _step(context, until):
         pass
-    return written <= deadline
+    return context.library.call.world_time(context.context) >= time
 
 
 cdef str _NOTHING_LEFT = (
