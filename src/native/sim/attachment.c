@@ -442,8 +442,6 @@ static void write_state(const struct vb_sim_attachment_state *own)
         state->may_send = vb_sim_nic_may_send(nic);
         state->is_plain = port && !port->lanes && !nic->inside;
         state->blocked = 0;
-        state->written =
-            nic->inside ? vb_sim_inside_written(nic->inside, attachment_part(own)->now) : 0;
         for (uint32_t level = 0; port && port->lanes && port->lanes->waiting && level < 16; ++level)
             if (vb_sim_nic_is_blocked(nic, (uint8_t)(level << 4)))
                 state->blocked |= (uint16_t)(1 << level);

@@ -405,15 +405,12 @@ static bool hca_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 uint64_t vb_sim_hca_written(const struct vb_sim_hca *hca)
 {
     const struct vb_sim_page *page = hca->page;
-    uint64_t now = vb_sim_page_now(page), written = now;
+    uint64_t now = vb_sim_page_now(page), longest = 0;
 
-    for (uint32_t i = 0; i < page->ports; ++i) {
-        uint64_t own = now + page->port[i].written, others = page->port_state[i].written;
-
-        written = written > own ? written : own;
-        written = written > others ? written : others;
-    }
-    return written == now ? now : (written + PS_IN_NS - 1) / PS_IN_NS * PS_IN_NS;
+    for (uint32_t i = 0; i < page->ports; ++i)
+        if (longest < page->port[i].written)
+            longest = page->port[i].written;
+    return longest ? (now + longest + PS_IN_NS - 1) / PS_IN_NS * PS_IN_NS : now;
 }
 
 static uint64_t hca_written(const struct vb_adapter *adapter)

@@ -16,6 +16,7 @@ enum {
     FIRST_WAITS = 16,
     SENDS = 1u << 31,
     PROGRAM_CORE = 0, /* a program is one thread */
+    PS_IN_NS = 1000,  /* its completion queues have the next whole ns */
 };
 
 static const uint32_t PSN_MASK = 0xffffff;
@@ -299,12 +300,12 @@ static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_
 }
 
 /* The interrupt of a core, for all completions that wait for it. */
-static void raise_interrupt(const struct vb_sim_host *host, uint32_t number)
+static void raise_interrupt(const struct vb_sim_host *host, uint32_t number, bool follows)
 {
     struct vb_inside *inside = host->nic.inside;
     struct vb_inside_core *core = &inside->core[number];
-    uint64_t now = host->nic.part->now, written = vb_sim_inside_written(inside, now);
-    uint64_t path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1);
+    uint64_t now = host->nic.part->now;
+    uint64_t path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1, follows);
 
     path -= core->free_at - now;
     for (uint32_t i = 0; i < core->waiting; ++i) {
@@ -312,8 +313,6 @@ static void raise_interrupt(const struct vb_sim_host *host, uint32_t number)
 
         inside->flow = what == VB_SIM_TAKEN_READABLE ? 0 : (uint32_t)core->waits[i];
         core->woken_until = now + path + take_completion(inside, number, now, what);
-        if (what == VB_SIM_TAKEN_READABLE && core->woken_until < written)
-            core->woken_until = written; /* the program finds its completion */
         call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
     }
     core->waiting = 0;
@@ -357,7 +356,7 @@ static void wait_for_interrupt(struct vb_sim_host *host, uint32_t number, enum v
     }
     core->waits[core->waiting++] = (uint64_t)what << ITEM_BITS | item;
     if (!config->interrupt_time || core->waiting >= config->interrupt_packets) {
-        raise_interrupt(host, number);
+        raise_interrupt(host, number, true);
         return;
     }
     if (core->waiting > 1)
@@ -383,10 +382,8 @@ void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_si
 
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd)
 {
-    uint64_t now = host->nic.part->now;
-
     wait_for_interrupt(host, PROGRAM_CORE, VB_SIM_TAKEN_READABLE, (uint32_t)(fd + 1),
-                       vb_sim_inside_written(host->nic.inside, now) - now);
+                       vb_sim_inside_write_time(host->nic.inside) + PS_IN_NS);
 }
 
 void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
@@ -396,7 +393,7 @@ void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
     if (argument & 1)
         vb_sim_attachment_wake(host, (int)number - 1);
     else if (host->nic.inside->core[number].timer_at == host->nic.part->now)
-        raise_interrupt(host, number);
+        raise_interrupt(host, number, false);
 }
 
 void vb_sim_inside_flow(const struct vb_sim_host *host, uint32_t flow, bool begins)

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { PS_IN_NS = 1000 };
-
 static uint32_t pieces(uint64_t bytes, uint32_t each)
 {
     return (uint32_t)((bytes + each - 1) / each);
@@ -314,34 +312,31 @@ uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now)
 {
     ++inside->counters.completions;
     write_to_memory(inside, now, inside->config.cqe);
-    return backlog(&inside->up, now) + inside->config.round_trip / 2;
+    return vb_sim_inside_write_time(inside);
+}
+
+static uint64_t inside_time(const struct vb_inside *inside, uint64_t bytes)
+{
+    return (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
 }
 
 uint64_t vb_sim_inside_write_time(const struct vb_inside *inside)
 {
-    const struct vb_inside_config *config = &inside->config;
-
-    return (((VB_INSIDE_REQUEST + config->cqe) * config->byte_time) >> VB_INSIDE_SHIFT) +
-           config->round_trip / 2;
-}
-
-uint64_t vb_sim_inside_written(const struct vb_inside *inside, uint64_t now)
-{
-    uint64_t own = now + vb_sim_inside_write_time(inside);
-    uint64_t behind = inside->up.free_at + inside->config.round_trip / 2;
-
-    return ((own > behind ? own : behind) + PS_IN_NS - 1) / PS_IN_NS * PS_IN_NS;
+    return inside_time(inside, VB_INSIDE_REQUEST + inside->config.cqe) +
+           inside->config.round_trip / 2;
 }
 
 uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                        uint32_t merged)
+                                        uint32_t merged, bool follows)
 {
+    uint64_t way = follows ? vb_sim_inside_write_time(inside) : inside->config.round_trip / 2;
+
     ++inside->counters.interrupts;
     inside->counters.merged += merged;
     transmit(inside, &inside->up, now, VB_INSIDE_SIGNAL, 1, VB_INSIDE_MSI);
     vb_sim_inside_charge(inside, core, now, VB_INSIDE_INTERRUPT, 1);
     vb_sim_inside_charge(inside, core, now, VB_INSIDE_WAKEUP, 1);
     /* One call returns from its sleep, and another has armed the queue. */
-    return backlog(&inside->up, now) + inside->config.round_trip / 2 +
+    return way + inside_time(inside, VB_INSIDE_MSI) +
            vb_sim_inside_charge(inside, core, now, VB_INSIDE_SYSCALL, 2);
 }

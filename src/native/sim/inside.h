@@ -161,17 +161,17 @@ uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint
                                     uint64_t space, uint64_t at);
 /* The adapter reads a receive request. It has done so in advance, so nothing waits for it. */
 void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now);
-/* The delay until a completion is in memory. */
+/*
+ * The delay until a completion is in memory. It takes effect when the payload before it has left
+ * the adapter, so it follows that, and not what came later and waits for the link.
+ */
 uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now);
-/* How long a completion needs from the adapter to memory, over a link that is free. */
+/* The same without a charge. */
 uint64_t vb_sim_inside_write_time(const struct vb_inside *inside);
-/* The time at which one that the adapter writes now is in memory: a whole ns, as completion queues
- * keep it. Both charge nothing. */
-uint64_t vb_sim_inside_written(const struct vb_inside *inside, uint64_t now);
 /* An interrupt for a core: the delay until its process runs. `merged`: completions beyond the
- * first. */
+ * first. `follows`: it goes behind a completion that is written now. */
 uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                        uint32_t merged);
+                                        uint32_t merged, bool follows);
 /* A flow of this core begins or ends: while there is one the core polls, if it does. */
 void vb_sim_inside_begins_to_poll(struct vb_inside *inside, uint32_t core, uint64_t now);
 void vb_sim_inside_ends_polling(struct vb_inside *inside, uint32_t core, uint64_t now);

@@ -179,7 +179,7 @@ struct vb_sim_page_port {
     uint8_t lmc;                  /* of `lid`: there are 2^lmc */
     uint8_t notice_level;         /* of congestion notifications; VB_NIC_OWN_LEVEL: the QP's */
     uint16_t lid;                 /* the first LID; 0: Ethernet */
-    uint64_t written;             /* ps: where it `counts`, what a completion needs to memory */
+    uint64_t written;             /* ps that a completion needs to memory, where it `counts` */
     uint16_t frame;               /* bytes on the wire of a packet of an MTU, with telemetry */
     uint16_t pkeys[VB_MAX_PKEYS]; /* as vb_adapter_port.pkeys */
     uint64_t rate;                /* bits per second; 0: the port has no link */
@@ -190,8 +190,6 @@ struct vb_sim_port_state {
     bool may_send;    /* the port and the bus are free */
     bool is_plain;    /* a packet makes the port busy */
     uint16_t blocked; /* the service levels whose packets wait at the port */
-    uint64_t written; /* where it `counts`: a completion is in memory no earlier, as others of the
-                         link are before it */
 };
 
 struct vb_sim_page {
