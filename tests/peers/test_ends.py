@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -135,6 +136,33 @@ def test_a_synchronous_listener() -> None:
         got, closed = serving.result(10)
         assert np.frombuffer(got[0]).tolist() == [1, 1, 1, 1]
         assert closed is Ended.PEER
+
+
+def test_a_thread_closes_while_another_sends() -> None:
+    def receive(conn: sync.SyncPeerConnection) -> int:
+        return sum(1 for _ in conn)
+
+    def send_on(conn: sync.SyncPeerConnection, begun: threading.Event) -> int:
+        sent = 0
+        with contextlib.suppress(PeerConnectionEnded):
+            while True:
+                conn.send(b"message")
+                sent += 1
+                if sent == 50:
+                    begun.set()
+        return sent
+
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        for _ in range(20):
+            accepting = pool.submit(listener.accept, 10)
+            near = sync.connect(f"127.0.0.1:{listener.port}", timeout=10)
+            far = accepting.result(10)
+            begun = threading.Event()
+            receiving, sending = pool.submit(receive, far), pool.submit(send_on, near, begun)
+            assert begun.wait(10)
+            near.close(patience=3)
+            assert receiving.result(10) == sending.result(10)
+            far.close()
 
 
 @pytest.mark.parametrize("via", WAYS)

@@ -213,7 +213,7 @@ class RemoteArray:
         if not local.nbytes:
             return
         access = AccessFlags.LOCAL_WRITE if how is AsyncQP.read else AccessFlags(0)
-        transport = await session.ready()
+        transport = await session.ready_for_request()
         region, end = session.regions.register(local, access)
         offset = local.ctypes.data - region.addr
         operation = how(
@@ -235,7 +235,7 @@ class RemoteArray:
             raise PeerError(
                 errno.EACCES, "the peer lends this array for reading: it has to lend(…, write=True)"
             )
-        transport = await session.ready()
+        transport = await session.ready_for_request()
         result = session.pd.alloc(8, AccessFlags.LOCAL_WRITE)
         await completed(session, transport, start(transport.aqp, result), result, _nothing)
         return int(result.array(self.dtype)[0])
@@ -378,7 +378,7 @@ class Lending:
 
     async def __aenter__(self) -> RemoteArray:
         session = self._session
-        transport = self._transport = await session.ready()
+        transport = self._transport = await session.ready_for_request()
         array = self._array
         if not array.nbytes:  # a window has one byte at least, and nothing of this is accessed
             return self._named(0)

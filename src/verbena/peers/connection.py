@@ -213,6 +213,9 @@ class PeerConnection:
         once, or, beyond 16 MiB that the peer's program has not received, when it receives. If it
         is cancelled before the message has its credit, nothing is sent; later the message goes on,
         and its memory must not change until the peer has it.
+
+        Raises PeerConnectionEnded, also while ``close`` waits: then for each message that begins,
+        or has no credit yet. Nothing of such a message is sent.
         """
         await self._session.send(data)
 
@@ -220,14 +223,15 @@ class PeerConnection:
         """Begin to send a message, and return what to await until the peer has it.
 
         It waits for a credit alone; messages arrive in the order in which this was called. The
-        memory of a large message must not change until the peer has it.
+        memory of a large message must not change until the peer has it. Raises as ``send``.
         """
         return Posted(self._session, await self._session.post(data))
 
     def post_now(self, *parts: bytes | memoryview) -> bool:
         """Send a small message, whose bytes are copied from parts, if there is a credit.
 
-        Return whether it was sent; ``post`` is for the others.
+        Return whether it was sent; ``post`` is for the others, and says why if the connection has
+        ended or is being closed.
         """
         return self._session.post_now(*parts)
 
@@ -268,8 +272,8 @@ class PeerConnection:
     def note(self, value: int) -> None:
         """Tell the peer a number of 64 bits, outside the order of messages and without a credit.
 
-        It does not wait. The note is lost where the connection is, and where the peer's device has
-        not taken earlier ones.
+        It does not wait. The note is lost where the connection is, also while ``close`` waits, and
+        where the peer's device has not taken earlier ones.
         """
         self._session.note(value)
 
@@ -319,7 +323,8 @@ class PeerConnection:
         """Lend a part of an array to this peer for the time of an ``async with`` block.
 
         The block's value is a RemoteArray to send. After the block the device refuses the peer,
-        whatever it does; an access then ends the connection.
+        whatever it does; an access then ends the connection. The block does not begin, and raises
+        PeerConnectionEnded, once ``close`` has begun.
         """
         return Lending(self._session, self._is_active, array, write)
 
@@ -341,6 +346,11 @@ class PeerConnection:
 
     async def close(self, patience: float = _PATIENCE) -> None:
         """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
+
+        From its beginning on, nothing new is sent: ``send`` and ``post``, requests for arrays and
+        ``lend`` raise PeerConnectionEnded, as does a ``send`` that has no credit yet. A ``send``
+        that has one is waited for, so no message is lost whose ``send`` returned. Messages can be
+        received until it disconnects.
 
         Raises PeerError if the peer does not have all of it then; its ``recv`` says so as well,
         after what it has. Raises TypeError and ValueError for what is no number of seconds.

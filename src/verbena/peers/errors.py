@@ -43,13 +43,23 @@ class PeerConnectionEnded(PeerError, ConnectionError):
     """The connection has ended; ``reason`` is an ``Ended``.
 
     The text also has what the device said of the request that failed first, where it says more.
+    ``is_closing``: the connection still waits in ``close``, and takes nothing new.
     """
 
-    def __init__(self, reason: Ended, about: str, lost: int = 0, said: str = "") -> None:
+    def __init__(
+        self, reason: Ended, about: str, lost: int = 0, said: str = "", is_closing: bool = False
+    ) -> None:
         self.reason = reason
         codes = {Ended.HERE: errno.EPIPE, Ended.FORKED: errno.ECHILD}
         code = codes.get(reason, errno.ECONNRESET)
-        text = f"the connection to {about} has ended: {reason}"
+        text = f"the connection to {about} "
+        if is_closing:
+            text += (
+                "is being closed here, and takes no more messages or requests: wait for them before"
+                " close(), or before the block ends"
+            )
+        else:
+            text += f"has ended: {reason}"
         if lost:
             text += f"; the peer has not confirmed {lost} messages that were sent"
         if said:

@@ -241,6 +241,16 @@ class Session:
             raise self.failure()
         self.changed.check_loop()
 
+    def check_open(self) -> None:
+        """Raise as ``check``, and PeerConnectionEnded as well if it is being closed here.
+
+        Whatever begins a message or a request calls this. So nothing comes behind the goodbye,
+        where the peer would not look, and ``close`` does not wait for what began after it.
+        """
+        self.check()
+        if self._is_closing:
+            raise PeerConnectionEnded(Ended.HERE, self.about, is_closing=True)
+
     def attach(self, transport: Transport) -> None:
         """Use a transport that was made with ``prepare``; send again what the peer lacks."""
         self.transport = transport
@@ -266,6 +276,11 @@ class Session:
         self.check()
         assert self.transport is not None
         return self.transport
+
+    async def ready_for_request(self) -> Transport:
+        """Return the transport, as ``ready``, for what the program begins. Raises as check_open."""
+        self.check_open()
+        return await self.ready()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that ends with the session."""
@@ -319,10 +334,12 @@ class Session:
     async def close(self) -> None:
         """Wait until the peer has what was sent, say goodbye, and disconnect.
 
-        Where the transport was lost with messages on it, it waits for the next one, over which the
-        messages are sent again.
+        Nothing new begins from now on, and messages that wait for a credit are refused. Where the
+        transport was lost with messages on it, it waits for the next one, over which the messages
+        are sent again.
         """
         self._is_closing = True
+        self.changed.wake()  # whoever waits for a credit
         while self.ended is None and (self.transport is not None or self._outgoing):
             await self.changed.until(
                 lambda: (
@@ -528,15 +545,22 @@ class Session:
     @property
     def may_post(self) -> bool:
         """Whether a message can be posted at once."""
-        return not self._turn.locked() and self.ended is None and self._may_send()
+        return (
+            not (self._turn.locked() or self._is_closing)
+            and self.ended is None
+            and self._may_send()
+        )
 
     async def _begin(self, array: NDArray[Any]) -> tuple[int, bool]:
-        """Give the message its number as soon as there is a credit, and post it."""
-        self.check()
+        """Give the message its number as soon as there is a credit, and post it.
+
+        Between the last look whether it is open and the posting nothing else runs: a message is
+        posted before the goodbye, or not at all.
+        """
+        self.check_open()
         async with self._turn:
             await self.changed.until(self._may_send)
-            if self.ended is not None:
-                raise self.failure()
+            self.check_open()
             is_large = array.nbytes + HEADER_SIZE > self._peer_slot
             assert self._ring is not None
             if is_large:
@@ -580,7 +604,8 @@ class Session:
         self._post(self._sent, outgoing)
 
     def _may_send(self) -> bool:
-        if self.ended is not None:
+        """Whether a message need not wait, since there is a credit or it will be refused."""
+        if self.ended is not None or self._is_closing:
             return True
         return (
             self.transport is not None
@@ -613,8 +638,11 @@ class Session:
         self._control_message(MessageKind.REVOKE, lent)
 
     def note(self, value: int) -> None:
-        """Tell the peer 64 bits without a credit, unless too much is under way, or it is away."""
-        if self.ended is None and self._controls < self.hello.slots:
+        """Tell the peer 64 bits without a credit, unless too much is under way, or it is away.
+
+        A connection that is being closed tells none.
+        """
+        if self.ended is None and not self._is_closing and self._controls < self.hello.slots:
             self._control_message(MessageKind.NOTE, value)
 
     # ---- receiving ----

@@ -235,7 +235,10 @@ class SyncPeerConnection:
         return f"<SyncPeerConnection with {self.peer}: {self.closed or 'open'}>"
 
     def send(self, data: Any, timeout: float | None = None) -> None:
-        """Send a message. Raises TimeoutError, and errors as PeerConnection.send."""
+        """Send a message. Raises TimeoutError, and errors as PeerConnection.send.
+
+        A call in another thread meanwhile of ``close`` is among the latter.
+        """
         _timed(lambda: self._conn.send(data), timeout, "the message was not sent")
 
     def recv(self, timeout: float | None = None) -> bytes:
@@ -307,7 +310,11 @@ class SyncPeerConnection:
         return _timed(self._conn.wait_closed, timeout, "the connection has not ended")
 
     def close(self, patience: float = 5.0) -> None:
-        """Wait until the peer has what was sent, and disconnect; as PeerConnection.close."""
+        """Wait until the peer has what was sent, and disconnect; as PeerConnection.close.
+
+        Calls of other threads that send, or use arrays of the peer's, raise PeerConnectionEnded
+        meanwhile.
+        """
         _thread.call(self._conn.close(patience))
 
     def __enter__(self) -> Self:
