@@ -241,7 +241,8 @@ STATUSES = (
         "The request was not answered: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
         "the peer does not exist, has ended, is not in RTR or RTS, or is connected to another QP; "
         "on a network also a GID of another host, a firewall (UDP port 4791), or loss; or the two "
-        "QPs have no partition in common. The text says "
+        "QPs have no partition in common; or [only one of two programs of one host]"
+        "(running.md#both-ends-need-the-same-carrier) has `VERBENA_CARRIER=roce`. The text says "
         "which: for a peer on this host the states of its process and QP, over RoCE the "
         "packets that came from the peer, last and since the request began, which distinguishes a "
         "peer that answers from one that does not. A Python program closes its QP when it ends, or"

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -104,6 +105,14 @@ def test_programs_survive_its_death_and_the_next_starts_another(host: Host, star
     assert listening(host)["pid"] != pid
     connects(start)
     assert server.wait(timeout=20) == 0
+
+
+def test_a_listener_of_peers_hears_of_its_death_and_listens_again(host: Host) -> None:
+    """As docs/peers.md says."""
+    child = str(Path(__file__).with_name("listener_child.py"))
+    before, ended, after, again = host.run(sys.executable, child).splitlines()
+    assert [before, after, again] == ["before", "after", "again"]
+    assert ended.startswith("ended: the agent, which manages connections, has ended")
 
 
 def test_a_second_agent_names_the_first(host: Host, start: Start) -> None:

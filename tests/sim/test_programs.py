@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import select
 import signal
 import socket
@@ -562,6 +563,9 @@ def test_an_interrupted_run_leaves_what_it_measured() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert caught.value.result.world is world
+    assert re.fullmatch(
+        r"the run was interrupted after [0-9.e+-]+ simulated seconds: .*", str(caught.value)
+    )
     assert world.links()["bytes"].sum() > 0
     assert world.check() is None
 

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ import verbena
 from tests.verbs.side import Side
 from verbena import verbs
 from verbena.verbs import connect
+from verbena.verbs.local_carrier import check_local_carriers
 
 Sockets = tuple[socket.socket, socket.socket]
 
@@ -225,6 +227,34 @@ def test_qp_info_survives_its_message() -> None:
         verbs.QPType.RC, 0xABCDEF, 0x123456, 7, bytes(range(16)), verbs.MTU.MTU_1024, 4, 8
     )
     assert verbs.QPInfo.from_bytes(info.to_bytes()) == info
+
+
+@pytest.mark.parametrize("packets", [True, False, None])
+def test_qp_info_says_whether_packets_go_to_peers_of_the_host(packets: bool | None) -> None:
+    info = verbs.QPInfo(verbs.QPType.RC, 1, 2, 0, bytes(16), verbs.MTU.MTU_1024)
+    said = replace(info, local_packets=packets).to_bytes()
+    assert verbs.QPInfo.from_bytes(said).local_packets is packets
+    unsaid = said[:6] + (len(said) - 9).to_bytes(2, "big") + said[8:-1]  # as earlier versions
+    assert verbs.QPInfo.from_bytes(unsaid) == info
+
+
+def test_a_peer_of_this_host_with_another_carrier(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    """Its requests would never be answered. With a peer elsewhere the carriers need not agree."""
+    near, far = sides
+    info = far.info()
+    assert info.local_packets is not None
+    other = replace(info, local_packets=not info.local_packets)
+    sockets[1].sendall(other.to_bytes())
+    with pytest.raises(verbs.ConnectError, match=r"VERBENA_CARRIER=roce.* alike") as caught:
+        verbs.connect_rc(near.qp, sockets[0], deadline=5)
+    assert caught.value.errno == errno.EPROTONOSUPPORT
+    assert near.qp.state == verbs.QPState.RESET
+    own, index = verbs.local_qp_info(near.qp)
+    elsewhere = replace(other, gid=bytes(10) + b"\xff\xff" + bytes([198, 51, 100, 7]))
+    check_local_carriers(near.ctx, elsewhere.gid, elsewhere.local_packets)
+    verbs.bring_up(near.qp, own, info, index)
 
 
 def test_tcp_serves_as_well(sides: tuple[Side, Side]) -> None:

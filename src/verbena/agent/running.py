@@ -42,13 +42,16 @@ def run_agent(
 ) -> None:
     """Serve programs until nobody has used the agent for ``patience`` seconds; None: for ever.
 
-    ``report`` gets a line for each program that comes and goes, and for what is refused.
+    ``report`` gets a line for each program that comes and goes, and for what is refused. The
+    process's soft limit of file descriptors becomes the hard one.
 
     Raises OSError (EADDRINUSE) if another agent of this user runs in the network namespace, or if
     the device cannot be opened.
     """
+    from verbena.agent.accepting import raise_descriptor_limit
     from verbena.agent.server import AgentServer
 
+    raise_descriptor_limit()
     server = AgentServer(patience, report=report)
     try:
         _serve(server)
@@ -61,6 +64,7 @@ class _Umad:
 
     def __init__(self, server: FabricServer, qp: GeneralQp, host: HostAddresses) -> None:
         self._server, self._qp, self._host = server, qp, host
+        self.acceptor = server.acceptor
         self.ports: UmadPorts | None = None
 
     def serve(self) -> None:
@@ -90,12 +94,15 @@ class _WithUmad:
 
     def next_deadline(self) -> float | None:
         """See ``CommandHandler``."""
-        ports = self._umad.ports
-        due = self._devices.next_deadline(), ports.next_deadline() if ports else None
+        ports, acceptor = self._umad.ports, self._umad.acceptor
+        due = [self._devices.next_deadline(), acceptor.next_deadline()]
+        if ports is not None:
+            due.append(ports.next_deadline())
         return min((each for each in due if each is not None), default=None)
 
     def tick(self, now: float) -> None:
         """See ``CommandHandler``."""
+        self._umad.acceptor.tick(now)
         self._devices.tick(now)
         if self._umad.ports is not None:
             self._umad.ports.tick(now)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from verbena.agent.accepting import PAUSE, Acceptor
 from verbena.agent.messages import (
     EVENT_MESSAGE,
     LONGEST_HELLO,
@@ -144,7 +145,8 @@ class AgentServer:
     """Serves the programs of this user until nobody has used it for ``patience`` seconds.
 
     With ``fabric``, the programs at hosts of that live fabric, in the loop of the fabric's process:
-    it calls ``serve`` when ``fileno`` is readable.
+    it calls ``serve`` when ``fileno`` is readable, and has ``acceptor`` among its duties.
+    ``accept_pause`` is how many seconds it does not accept when no descriptor is left.
 
     Raises OSError (EADDRINUSE) if another agent of this user has the name.
     """
@@ -155,6 +157,7 @@ class AgentServer:
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda _: None,
         fabric: str = "",
+        accept_pause: float = PAUSE,
     ) -> None:
         self.devices: dict[int, DeviceConnection] = {}
         self._handler: CommandHandler | None = None
@@ -179,6 +182,8 @@ class AgentServer:
         self._listener.bind(agent_address(os.geteuid(), fabric))
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
+        self.acceptor = Acceptor(self._listener, self._poll, clock, report, accept_pause)
+        """Accepts connections, and pauses while there is no descriptor for them."""
         self.watch(self._listener, self._accept)
 
     @property
@@ -221,6 +226,7 @@ class AgentServer:
                 _BUSY if is_busy else self._patience_left()
             )
             now = self._clock()
+            self.acceptor.tick(now)
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
                 self._tick(now)
@@ -325,6 +331,7 @@ class AgentServer:
         now = self._clock()
         first = self.handler.next_deadline()
         due = [first if first is None else max(first, self._try_again)]
+        due.append(self.acceptor.next_deadline())
         if self._patience is not None and not self.devices:
             due.append(self._idle_since + self._patience)
         due += [since + _CLOSED_FOR for since in self._closed.values()]
@@ -334,15 +341,14 @@ class AgentServer:
     # ---- connections ----
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return  # it has gone already
-        self.watch(sock, lambda: self._hello(sock))
+        sock = self.acceptor.accept()
+        if sock is not None:
+            self.watch(sock, lambda: self._hello(sock))
 
     def _drop(self, sock: socket.socket) -> None:
         self.forget(sock)
         sock.close()
+        self.acceptor.descriptor_freed()
 
     def _receive(self, sock: socket.socket, size: int) -> bytes:
         try:

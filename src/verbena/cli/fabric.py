@@ -302,6 +302,7 @@ def fabric_of(topology: str) -> Fabric:
 
 
 def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from verbena.agent.accepting import raise_descriptor_limit
     from verbena.subnet_process.built_in import settings_of
     from verbena.subnet_process.running import make_fabric
 
@@ -361,6 +362,7 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         print(lines, end="", flush=True)
     else:
         ready(lines)
+    raise_descriptor_limit()  # every program at its hosts takes some
     gc.freeze()  # the subnet's many objects live as long as the process
     signal.signal(signal.SIGTERM, interrupt)
     try:

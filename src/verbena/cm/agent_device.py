@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -232,6 +233,11 @@ def _late(process: int = 0) -> ManagerAbsent:
         text = "the agent did not start in time: `verbena agent` in another terminal shows why"
     elif _is_stopped(process):
         text = f"the agent, process {process}, is stopped: `kill -CONT {process}` lets it go on"
+    elif _has_no_descriptor_left(process):
+        text = (
+            f"the agent, process {process}, has no file descriptor left for this program: "
+            f"sudo prlimit --pid {process} --nofile=65536:65536, or end programs that use it"
+        )
     else:
         text = f"the agent, process {process}, does not answer: it is busy, or hangs"
     return ManagerAbsent(errno.ETIMEDOUT, text)
@@ -243,6 +249,14 @@ def _is_stopped(process: int) -> bool:
     except (OSError, IndexError):
         return False
     return state in "Tt"
+
+
+def _has_no_descriptor_left(process: int) -> bool:
+    try:
+        soft, _ = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        return len(os.listdir(f"/proc/{process}/fd")) >= soft
+    except OSError:
+        return False
 
 
 def _owner(sock: socket.socket) -> tuple[int, int]:

@@ -80,7 +80,7 @@ def connect(address: str, **options: Unpack[ConnectOptions]) -> ConnectingPeer:
 
     Leaving the block of ``async with`` waits until the peer has what was sent; after an exception
     it disconnects at once. Raises ValueError, and OSError: ConnectionManagerError, VerbsError,
-    PeerError.
+    PeerError, and ConnectError, as for a peer of this host with another VERBENA_CARRIER.
     """
     return ConnectingPeer(address, options)
 

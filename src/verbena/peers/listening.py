@@ -19,6 +19,7 @@ from verbena import cm
 from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.verbs import QP, ConnectError, VerbsError
 from verbena.verbs.forked import follow
+from verbena.verbs.local_carrier import sends_local_packets
 
 from .connection import (
     PeerConnection,
@@ -176,8 +177,9 @@ class PeerListener:
                     request.id.reject(NO_ROOM)
                     raise
 
+            said = replace(own, local_packets=sends_local_packets(request.pd.context))
             conn = await request.accept(
-                private_data=own.to_bytes(), cap=seat.cap, prepare=prepare, **shared
+                private_data=said.to_bytes(), cap=seat.cap, prepare=prepare, **shared
             )
             return CmTransport(conn, hello)
 

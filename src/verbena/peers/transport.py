@@ -22,6 +22,7 @@ from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, QP, SRQ, Context, QPCap, QPInfo, open_device
 from verbena.verbs.forked import follow
+from verbena.verbs.local_carrier import check_local_carriers
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello
@@ -357,7 +358,9 @@ async def dial(to: Dialing, seat: Seat, hello: Hello) -> Transport:
                 raise _no_room(f"{to.host}:{to.port}") from error
             raise
         try:
-            return CmTransport(conn, Hello.from_bytes(conn.private_data))
+            peer = Hello.from_bytes(conn.private_data)
+            _check_carrier(conn.qp, peer)
+            return CmTransport(conn, peer)
         except BaseException:
             conn.close()
             raise
@@ -412,6 +415,13 @@ async def _over_socket(to: Dialing, home: SocketHome, seat: Seat, hello: Hello) 
     except BaseException:
         streams.writer.close()
         raise
+
+
+def _check_carrier(qp: QP, peer: Hello) -> None:
+    """Raise ConnectError if the peer is on this host and has another VERBENA_CARRIER."""
+    address = None if peer.local_packets is None else qp.query().ah_attr
+    if address is not None:
+        check_local_carriers(qp.context, address.dgid, peer.local_packets)
 
 
 def _no_room(about: str) -> PeerError:

@@ -30,6 +30,7 @@ NO_ROOM = b"VRBP no room"
 """The private data of a REJ by a side that cannot make what it has for each connection."""
 MESSAGES, CALLS = 0, 1
 """Purposes of connections: messages (verbena.connect), and calls (verbena.rpc)."""
+_DIRECT, _PACKETS = 8, 16  # flags of a hello; one of earlier versions has neither
 _MAGIC = b"VRBP"
 _VERSION = 1
 _HELLO = struct.Struct("<4sBBHIQQQ")
@@ -60,7 +61,8 @@ class Hello:
     ``is_known`` is False in the answer to a side that comes back to a session that has gone.
     ``arrived`` is how many messages of the peer this side has, and ``purpose`` what the connection
     is for: a side refuses a peer that wants something else. ``comes_back`` is whether this side
-    was given a policy of reconnection.
+    was given a policy of reconnection. ``local_packets`` is whether this side's device sends
+    packets to peers of its host (VERBENA_CARRIER=roce); None: it does not say.
     """
 
     session: int
@@ -71,10 +73,13 @@ class Hello:
     is_known: bool = True
     purpose: int = MESSAGES
     comes_back: bool = False
+    local_packets: bool | None = None
 
     def to_bytes(self) -> bytes:
         """Return the message."""
         flags = int(self.is_return) | int(self.is_known) << 1 | int(self.comes_back) << 2
+        if self.local_packets is not None:
+            flags |= _PACKETS if self.local_packets else _DIRECT
         return _HELLO.pack(
             *(_MAGIC, _VERSION, flags, self.slots, self.slot_size),
             *(self.session, self.arrived, self.purpose),
@@ -95,7 +100,18 @@ class Hello:
                 errno.EPROTO, f"the peer speaks version {version}: use one version of Verbena"
             )
         is_return, is_known, comes_back = (bool(flags & 1 << bit) for bit in range(3))
-        return cls(session, slots, slot_size, arrived, is_return, is_known, purpose, comes_back)
+        packets = bool(flags & _PACKETS) if flags & (_PACKETS | _DIRECT) else None
+        return cls(
+            session,
+            slots,
+            slot_size,
+            arrived,
+            is_return,
+            is_known,
+            purpose,
+            comes_back,
+            local_packets=packets,
+        )
 
 
 class Header(NamedTuple):

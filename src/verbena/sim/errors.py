@@ -31,4 +31,9 @@ class WorldEnded(RuntimeError):
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during ``verbena.sim.run``. ``result`` has what was measured until then."""
 
-    result: Result
+    def __init__(self, result: Result, seconds: float) -> None:
+        super().__init__(
+            f"the run was interrupted after {seconds:g} simulated seconds: catch"
+            " verbena.sim.Interrupted, whose result has what was measured until then"
+        )
+        self.result = result

@@ -197,9 +197,7 @@ def _run(loop: Loop, main: Coroutine[Any, Any, None], result: Result) -> None:
     try:
         loop.run_until_complete(main)
     except KeyboardInterrupt:
-        interrupted = Interrupted()
-        interrupted.result = result
-        raise interrupted from None
+        raise Interrupted(result, loop.time()) from None
 
 
 async def _main(

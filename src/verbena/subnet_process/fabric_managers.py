@@ -53,6 +53,7 @@ class FabricManagers:
         self._others = live.subnet.on_port_event
         live.subnet.on_port_event = self._port_event
         server.watch(self._programs, self._serve)
+        server.add_duty(self._programs.acceptor)
 
     def _serve(self) -> None:
         self._live.catch_up()

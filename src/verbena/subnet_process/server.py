@@ -20,6 +20,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from verbena.agent.accepting import PAUSE, Acceptor
+
 from .messages import LONGEST_HELLO, VERSION, Hello, Welcome, fabric_address
 
 __all__ = ["Duty", "FabricConnection", "FabricServer", "RoleHandler", "credentials"]
@@ -66,6 +68,7 @@ class FabricConnection:
         self.server.forget(self.sock)
         self.sock.close()
         self.drop_fds()
+        self.server.acceptor.descriptor_freed()
         if self.on_close is not None:
             self.on_close()
 
@@ -111,6 +114,8 @@ class Duty(Protocol):
 class FabricServer:
     """Serves the programs of this user that use the fabric ``name``.
 
+    ``accept_pause`` is how many seconds it does not accept when no descriptor is left.
+
     Raises OSError (EADDRINUSE) if this user has a fabric of the name in this network namespace.
     """
 
@@ -119,6 +124,7 @@ class FabricServer:
         name: str,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda _: None,
+        accept_pause: float = PAUSE,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -142,6 +148,9 @@ class FabricServer:
             raise
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
+        self.acceptor = Acceptor(self._listener, self._poll, clock, self._tell, accept_pause)
+        """Accepts connections, and pauses while there is no descriptor for them; a duty."""
+        self.add_duty(self.acceptor)
         self.watch(self._listener, self._accept)
 
     # ---- what is served ------------------------------------------------------------------------
@@ -228,6 +237,9 @@ class FabricServer:
         except Exception:
             self._failed()
 
+    def _tell(self, line: str) -> None:
+        self.report(line)  # which may be set later
+
     def _failed(self) -> None:
         self.failures += 1
         self.report(traceback.format_exc())
@@ -254,10 +266,9 @@ class FabricServer:
     # ---- connections ---------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return  # it has gone already
+        sock = self.acceptor.accept()
+        if sock is None:
+            return
         sock.setblocking(False)
         self._hello(FabricConnection(self, sock))  # which most have sent by now
 

@@ -27,6 +27,7 @@ from .attributes import AHAttr, GidEntry, PortAttr
 from .enums import MTU, AccessFlags, GidType, LinkLayer, QPState, QPType
 from .errors import ConnectError, VerbsError, no_option
 from .here import place
+from .local_carrier import check_local_carriers, sends_local_packets
 
 __all__ = [
     "ConnectOptions",
@@ -55,6 +56,8 @@ _VERSION = 1
 _HEAD = struct.Struct("!4sHH")  # magic, version, bytes that follow
 # Type, MTU, initiator depth, responder resources, QP number, PSN, LID, GID.
 _BODY = struct.Struct("!BBBBIIH16s")
+_CARRIER = struct.Struct("!B")  # follows the body: one of _CARRIERS; earlier versions end before it
+_CARRIERS: dict[bool | None, int] = {None: 0, False: 1, True: 2}
 _VERDICT = struct.Struct("!BH")  # READY or FAILED, bytes of text that follow
 _READY, _FAILED = 1, 2
 _READS = 16  # outstanding at a time: what adapters usually offer
@@ -104,7 +107,9 @@ class QPInfo:
 
     ``dataclasses.replace(info, psn=7)`` makes a copy with other fields.
     ``max_rd_atomic`` is how many READs and atomics the QP has outstanding at most,
-    ``max_dest_rd_atomic`` how many of the peer's it accepts.
+    ``max_dest_rd_atomic`` how many of the peer's it accepts. ``local_packets`` is whether its
+    device sends packets to peers of its own host (VERBENA_CARRIER=roce), which both ends must do
+    alike; None: it does not say.
     """
 
     qp_type: QPType
@@ -115,6 +120,7 @@ class QPInfo:
     mtu: MTU
     max_rd_atomic: int = 16
     max_dest_rd_atomic: int = 16
+    local_packets: bool | None = None
 
     def to_bytes(self) -> bytes:
         """Return the message of the exchange."""
@@ -128,6 +134,7 @@ class QPInfo:
             self.lid,
             self.gid,
         )
+        body += _CARRIER.pack(_CARRIERS[self.local_packets])
         return _HEAD.pack(_MAGIC, _VERSION, len(body)) + body
 
     @classmethod
@@ -146,10 +153,18 @@ class QPInfo:
         if data.startswith(_REFUSAL):
             raise _refused(body)
         kind, mtu, depth, resources, qp_num, psn, lid, gid = _BODY.unpack_from(body)
+        carrier = _carrier_of(body)
         try:
-            return cls(QPType(kind), qp_num, psn, lid, gid, MTU(mtu), depth, resources)
+            return cls(QPType(kind), qp_num, psn, lid, gid, MTU(mtu), depth, resources, carrier)
         except ValueError as error:
             raise ConnectError(errno.EPROTO, f"the peer's message is malformed: {error}") from error
+
+
+def _carrier_of(body: bytes) -> bool | None:
+    if len(body) < _BODY.size + _CARRIER.size:
+        return None
+    (said,) = _CARRIER.unpack_from(body, _BODY.size)
+    return next((each for each, number in _CARRIERS.items() if number == said), None)
 
 
 def body_length(head: bytes) -> int:
@@ -188,6 +203,7 @@ def local_qp_info(
         mtu=port_attr.active_mtu,
         max_rd_atomic=min(device.max_qp_init_rd_atom, _READS),
         max_dest_rd_atomic=min(device.max_qp_rd_atom, _READS),
+        local_packets=sends_local_packets(context),
     )
     return info, gid_index
 
@@ -225,11 +241,13 @@ def bring_up(
     """Bring an RC, UC or XRC QP from RESET to RTS towards ``remote``.
 
     Raises ConnectError(EPROTOTYPE) when the types do not match (XRC_SEND with XRC_RECV, others with
-    the same type), EISCONN (``qp`` is connected already), VerbsError when a transition fails, and
+    the same type), EPROTONOSUPPORT (both are on this host, and only one sends packets within it:
+    VERBENA_CARRIER), EISCONN (``qp`` is connected already), VerbsError when a transition fails, and
     TypeError for an unknown option.
     """
     check_options(options)
     _check_qp(qp)
+    check_local_carriers(qp.context, remote.gid, remote.local_packets)
     if remote.qp_type != _PEER_TYPES.get(local.qp_type, local.qp_type):
         raise ConnectError(
             errno.EPROTOTYPE,
@@ -328,8 +346,9 @@ def connect_rc(
 
     Returns the peer's QPInfo. Raises ConnectError: EPROTO (the peer sent something else),
     ECONNRESET (the peer closed the socket), ENOTCONN or EBADF (the socket is not connected),
-    EPROTOTYPE (the socket is not a stream, or the QPs' types do not match), ETIMEDOUT, ECONNREFUSED
-    (the peer's side failed; the text says why), EISCONN (this side's QP is connected already).
+    EPROTOTYPE (the socket is not a stream, or the QPs' types do not match), EPROTONOSUPPORT (the
+    peer is on this host and has another VERBENA_CARRIER), ETIMEDOUT, ECONNREFUSED (the peer's side
+    failed; the text says why), EISCONN (this side's QP is connected already).
     Raises VerbsError when this side's QP cannot be brought up; the peer is notified then, and fails
     too. Raises TypeError for another object than a QP or a socket, and for an unknown option.
     """
