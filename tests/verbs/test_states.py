@@ -144,3 +144,9 @@ def test_a_drained_send_queue_is_an_event(local_pair: Pair) -> None:
 def test_a_qp_is_made_from_attributes_or_fields_and_not_both(pd: verbs.PD, cq: verbs.CQ) -> None:
     with pytest.raises(TypeError, match="not both: max_send_wr"):
         pd.create_qp(verbs.QPInitAttr(cq), max_send_wr=3)  # type: ignore[call-overload]
+
+
+def test_a_state_in_place_of_the_mask_is_refused(qp: verbs.QP) -> None:
+    with pytest.raises(TypeError, match=r"modify\(qp_state=QPState.ERR\)"):
+        qp.modify(QPState.ERR)  # type: ignore[arg-type]
+    assert qp.state == QPState.RESET

@@ -105,12 +105,18 @@ cdef class QP(Resource):
         """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
 
         ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
-        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then.
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then; and
+        TypeError for a QPState in place of the mask.
         """
         cdef ibv_qp_attr attr
         cdef int mask = 0
         cdef int code
         self._check()
+        if isinstance(attr_mask, _enums.QPState):
+            raise TypeError(
+                f"modify takes a mask of attributes first, and not a state: modify(qp_state="
+                f"QPState.{attr_mask.name})"
+            )
         memset(&attr, 0, sizeof(attr))
         for name, value in fields.items():
             mask |= _set_attr(&attr, name, value)

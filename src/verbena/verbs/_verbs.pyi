@@ -951,7 +951,8 @@ class QP(Resource):
         """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
 
         ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
-        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then.
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then; and
+        TypeError for a QPState in place of the mask.
         """
     def query(self) -> QPAttr:
         """All its attributes, as QPAttr."""
