@@ -226,13 +226,25 @@ def ask_until_it_listens(port: int) -> bytes:
     raise AssertionError("the server does not listen again")
 
 
+def wait_until_it_listens(port: int) -> None:
+    """The agent that is killed was also that of the server which the other tests share."""
+    for _ in range(200):
+        with suppress(ConnectionError):
+            file_system(port).ls("/")
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server that tests share does not listen again")
+
+
 def end_agent() -> None:
     described = describe_agent()
     assert described is not None
     os.kill(described["pid"], signal.SIGKILL)
 
 
-def test_an_agent_that_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_is_killed(
+    server: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
     """The server listens by the next one, says so, and has its files still."""
     own_network_or_skip()
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as process:
@@ -245,11 +257,13 @@ def test_an_agent_that_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
                 assert ask_until_it_listens(port) == b"1"
         finally:
             process.kill()
-    assert capfd.readouterr().err.count("remote_files.serve: listening again: ") == 2
+    said = capfd.readouterr().err
+    wait_until_it_listens(server[0])
+    assert said.count("remote_files.serve: listening again: ") == 2
 
 
 def test_an_agent_that_is_killed_and_a_port_that_another_took(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    server: tuple[int, int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     own_network_or_skip()
 
@@ -264,6 +278,7 @@ def test_an_agent_that_is_killed_and_a_port_that_another_took(
                 await asyncio.sleep(0.05)
 
     asyncio.run(main())
+    wait_until_it_listens(server[0])
 
 
 def test_pyarrow_takes_addresses_of_fsspec(server: tuple[int, int]) -> None:
