@@ -73,6 +73,21 @@ def test_a_call_that_waits_returns_when_the_completion_is_in_memory(found_by: st
     assert -NS < exchange(4096, "send", found_by, **INSIDE)[1] - polled <= 5 * NS
 
 
+def test_on_the_fastest_link_an_interrupt_finds_its_completion() -> None:
+    """The interrupt's message takes less than the nanosecond to which a completion is kept."""
+    fast = {**INSIDE, "pcie": {"generation": 5, "lanes": 16}}
+    result = sim.run(
+        {
+            "h0": lambda: look_early(PORT, "drain arm poll", False, 100 * NS),
+            "h1": lambda: use("h0", PORT, 64, "send", 1e-7),
+        },
+        pair(**fast),
+    )
+    woken = result.returned["h0"] - result.returned["h1"][0]
+    polled = exchange(64, "send", "completion", **fast)[1]
+    assert 0 <= woken - polled <= 2 * NS
+
+
 @pytest.mark.parametrize("operation", ["write_imm", "send"])
 def test_processes_of_their_own_find_the_same_at_the_same_time(operation: str) -> None:
     arguments = ("h0", PORT, 4096, operation)

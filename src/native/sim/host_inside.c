@@ -299,6 +299,12 @@ static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_
     return vb_sim_inside_charge(inside, core, now, VB_INSIDE_POLL, taken);
 }
 
+/* The time from now until a program's completion queue has what is written now. */
+static uint64_t program_written(const struct vb_inside *inside)
+{
+    return vb_sim_inside_write_time(inside) + PS_IN_NS;
+}
+
 /* The interrupt of a core, for all completions that wait for it. */
 static void raise_interrupt(const struct vb_sim_host *host, uint32_t number, bool follows)
 {
@@ -313,6 +319,8 @@ static void raise_interrupt(const struct vb_sim_host *host, uint32_t number, boo
 
         inside->flow = what == VB_SIM_TAKEN_READABLE ? 0 : (uint32_t)core->waits[i];
         core->woken_until = now + path + take_completion(inside, number, now, what);
+        if (what == VB_SIM_TAKEN_READABLE && core->woken_until < now + program_written(inside))
+            core->woken_until = now + program_written(inside);
         call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
     }
     core->waiting = 0;
@@ -383,7 +391,7 @@ void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_si
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd)
 {
     wait_for_interrupt(host, PROGRAM_CORE, VB_SIM_TAKEN_READABLE, (uint32_t)(fd + 1),
-                       vb_sim_inside_write_time(host->nic.inside) + PS_IN_NS);
+                       program_written(host->nic.inside));
 }
 
 void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
