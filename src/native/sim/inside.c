@@ -124,11 +124,17 @@ void vb_sim_inside_ends_polling(struct vb_inside *inside, uint32_t core, uint64_
 
 /* ---- the PCIe link --------------------------------------------------------------------------- */
 
+/* How long a direction is occupied by so many bytes. */
+static uint64_t inside_time(const struct vb_inside *inside, uint64_t bytes)
+{
+    return (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
+}
+
 /* Puts transactions on a direction, behind what is there. */
 static void transmit(struct vb_inside *inside, struct vb_inside_link *link, uint64_t now,
                      enum vb_inside_tlp tlp, uint32_t count, uint64_t bytes)
 {
-    uint64_t took = (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
+    uint64_t took = inside_time(inside, bytes);
 
     if (link->free_at < now)
         link->free_at = now;
@@ -313,11 +319,6 @@ uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now)
     ++inside->counters.completions;
     write_to_memory(inside, now, inside->config.cqe);
     return vb_sim_inside_write_time(inside);
-}
-
-static uint64_t inside_time(const struct vb_inside *inside, uint64_t bytes)
-{
-    return (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
 }
 
 uint64_t vb_sim_inside_write_time(const struct vb_inside *inside)

@@ -112,11 +112,11 @@ cdef class Descriptor:
     cdef bint doubtful   # it may be readable
     cdef bint interrupts  # its host has an inside: an event counts when its interrupt has come
 
-    cdef int raise_all(self) except -1:
+    cdef int note_interrupt(self) except -1:
         """An interrupt has come for the events of a channel."""
         channel = self.channel() if self.interrupts and self.channel is not None else None
         if channel is not None:
-            channel.raise_all()
+            channel.note_interrupt()
         return 0
 
     cdef int keep(self, bint keep) except -1:
@@ -223,7 +223,7 @@ cdef class Attachments:
     cdef int _hear_of(self, Descriptor one) except -1:
         """The world says that the descriptor is readable."""
         if one is not None:
-            one.raise_all()
+            one.note_interrupt()
         return self._doubt(one)
 
     cdef int _doubt(self, Descriptor one) except -1:

@@ -251,7 +251,7 @@ cdef class CompChannel(Resource):
             and self.context.library.call.kept_events(self.channel) > 0
         )
 
-    def raise_all(self):
+    def note_interrupt(self):
         """Note that an interrupt of a simulated host has come for the events that are there."""
         if self.channel is not NULL:
             self.context.library.call.raised_events(self.channel, 1)

@@ -728,7 +728,7 @@ class CompChannel(Resource):
     @property
     def has_kept(self) -> bool:
         """Return whether there are events that ``keep_events`` kept."""
-    def raise_all(self) -> None:
+    def note_interrupt(self) -> None:
         """Note that an interrupt of a simulated host has come for the events that are there."""
     @property
     def has_raised(self) -> bool:
