@@ -12,7 +12,7 @@ from tests.sim.fabrics import star
 from tests.sim.inside_pair import FREE
 from tests.sim.programs import echo, ping, take_writes, write
 from tests.sim.test_processes import far, left
-from verbena import sim, verbs
+from verbena import aio, sim, verbs
 from verbena.sim.inside import Inside
 
 PORT = 7471
@@ -92,6 +92,33 @@ def test_moderated_interrupts_delay_a_single_message() -> None:
     assert (later - at_once) / COUNT > 80e-6
     packets, _ = talk(64, {"interrupts": {"time": "50 us", "packets": 1}})
     assert packets == pytest.approx(at_once, rel=0.01)
+
+
+async def idle() -> None:
+    """Do nothing."""
+
+
+async def send_datagrams(signalled: int, unsignalled: int) -> None:
+    """Send them to a QP that is not there, and wait for the completions."""
+    with verbs.open_device() as ctx:
+        pd, cq = ctx.alloc_pd(), ctx.create_cq(64, ctx.create_comp_channel())
+        qp = pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD, sq_sig_all=False)
+        mr = pd.alloc(1000, verbs.AccessFlags.LOCAL_WRITE)
+        verbs.bring_up_ud(qp)
+        gid = b"\0" * 10 + b"\xff\xff\x0a\0\0\1"
+        ah = pd.create_ah(dgid=gid, sgid_index=2, is_global=True)
+        flags = [verbs.SendFlags(0)] * unsignalled + [verbs.SendFlags.SIGNALED] * signalled
+        for flag in flags:
+            qp.send(mr, ah=ah, remote_qpn=99, remote_qkey=0x11111111, flags=flag)
+        with aio.AsyncCQ(cq) as acq:
+            for _ in range(signalled):
+                await anext(acq)
+
+
+def test_completions_of_datagrams_are_counted() -> None:
+    made, hosts = world({})
+    sim.run({"h0": idle, "h1": send_datagrams(5, 3)}, made)
+    assert [host.counters().completions for host in hosts] == [0, 5]
 
 
 def test_completions_of_one_event_share_an_interrupt() -> None:

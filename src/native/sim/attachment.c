@@ -317,13 +317,13 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
         break;
     case VB_SIM_RING:
         if (VB_UNLIKELY(qp->inside != NULL))
-            vb_sim_inside_program_posted(qp, 0, 0, 0, true);
+            vb_sim_inside_program_posted(qp, 0, 0, true);
         else
             vb_sim_nic_ring(qp);
         break;
     case VB_SIM_POSTED:
-        vb_sim_inside_program_posted(qp, message->posted.requests, message->at,
-                                     message->posted.signalled, message->flags & VB_SIM_HELD);
+        vb_sim_inside_program_posted(qp, message->requests, message->at,
+                                     message->flags & VB_SIM_HELD);
         break;
     case VB_SIM_RELEASE:
         vb_sim_nic_release(&own->user);
@@ -412,6 +412,18 @@ static void attachment_note_readables(const struct vb_sim_attachment_state *own)
     page->readables = 0;
 }
 
+/* The adapter of a program has one queue of events, and so one host that pays for completions. */
+static void take_completions(const struct vb_sim_attachment_state *own)
+{
+    struct vb_sim_page *page = own->attachment.page;
+    uint32_t port = 0;
+
+    while (!host_of(own, port)->nic.inside && port + 1 < page->ports)
+        ++port;
+    vb_sim_inside_program_completed(host_of(own, port), page->completions);
+    page->completions = 0;
+}
+
 /* A packet that is sent may make the port ready, and the turn for that event ends with this, too.
  */
 static void take_all(struct vb_sim_attachment_state *own)
@@ -425,6 +437,8 @@ static void take_all(struct vb_sim_attachment_state *own)
             own->taken = page->outs = page->spares = 0;
         take_message(own, &message);
     }
+    if (VB_UNLIKELY(page->completions))
+        take_completions(own);
     attachment_note_readables(own);
 }
 

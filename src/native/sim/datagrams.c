@@ -61,7 +61,8 @@ struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
 
 /* ---- what is under way ----------------------------------------------------------------------- */
 
-static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_world_packet *packet)
+struct vb_sim_qp *vb_sim_unreliable_sender(const struct vb_sim *sim,
+                                           const struct vb_world_packet *packet)
 {
     struct vb_qp *found;
     uint32_t host;
@@ -115,7 +116,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_p
                                uint64_t accepted)
 {
     struct vb_sim *sim = host->sim;
-    struct vb_sim_qp *qp = sender_of(sim, packet);
+    struct vb_sim_qp *qp = vb_sim_unreliable_sender(sim, packet);
     struct vb_sim_flow *flow;
 
     if (!qp)
@@ -130,7 +131,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_p
 
 void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *packet)
 {
-    struct vb_sim_qp *qp = sender_of(sim, packet);
+    struct vb_sim_qp *qp = vb_sim_unreliable_sender(sim, packet);
 
     if (qp)
         ++qp->in_flight;
@@ -138,7 +139,7 @@ void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *
 
 void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_world_packet *packet)
 {
-    struct vb_sim_qp *qp = sender_of(sim, packet);
+    struct vb_sim_qp *qp = vb_sim_unreliable_sender(sim, packet);
 
     if (!qp)
         return;

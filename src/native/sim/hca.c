@@ -260,22 +260,20 @@ static uint32_t request_bytes(const struct vb_sq_wqe *wqe, uint32_t inline_most)
 static void tell_posted(struct vb_qp *qp, uint32_t inline_most, bool idle)
 {
     struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
-    uint32_t requests = 0, signalled = 0;
+    uint32_t requests = 0;
     uint64_t bytes = 0;
     struct vb_sim_message *message;
 
     for (; own->told != qp->sq_posted; ++own->told, ++requests) {
         const struct vb_sq_wqe *wqe = &qp->sq[own->told & qp->sq_mask];
 
-        signalled += (wqe->wr.send_flags & IBV_SEND_SIGNALED) != 0;
         bytes += request_bytes(wqe, inline_most);
     }
     if (!requests)
         return;
     message = vb_sim_hca_post(vb_sim_hca_of_qp(qp), VB_SIM_POSTED);
     message->qp = own->number;
-    message->posted.requests = (uint16_t)requests;
-    message->posted.signalled = (uint16_t)signalled;
+    message->requests = requests;
     message->at = bytes;
     message->flags = idle ? VB_SIM_HELD : 0;
     if (!idle || own->waits_for_bell)
@@ -415,6 +413,7 @@ uint64_t vb_sim_hca_written(const struct vb_sim_hca *hca)
 
 static uint64_t hca_written(const struct vb_adapter *adapter)
 {
+    ++vb_sim_hca_of(adapter)->page->completions;
     return vb_sim_hca_written(vb_sim_hca_of(adapter)) / PS_IN_NS;
 }
 

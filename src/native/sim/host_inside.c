@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "sim/socket.h"
+#include "sim/tcp.h"
 #include "wire/opcode.h"
 
 enum {
@@ -45,6 +47,41 @@ int vb_sim_set_inside(struct vb_sim *sim, uint32_t host, const struct vb_inside_
 const struct vb_inside *vb_sim_inside(const struct vb_sim *sim, uint32_t host)
 {
     return sim->host[host]->nic.inside;
+}
+
+/* ---- whose slices they are ------------------------------------------------------------------ */
+
+static uint32_t label_of_qp(const struct vb_nic_qp *qp)
+{
+    return qp && !qp->is_program ? qp->slot : VB_INSIDE_NO_FLOW;
+}
+
+static uint32_t label_of_segment(const struct vb_world_packet *at)
+{
+    return vb_sim_socket_has_packet(at) ? VB_INSIDE_NO_FLOW : vb_sim_tcp_flow(at);
+}
+
+static uint32_t label_of_arrival(const struct vb_sim_host *host, const struct vb_world_packet *at)
+{
+    struct vb_qp *found;
+    struct vb_sim_qp *sender;
+
+    if (!host->nic.inside->config.slices || at->flags & VB_WORLD_HAS_BYTES)
+        return VB_INSIDE_NO_FLOW;
+    if (at->flags & VB_WORLD_TCP)
+        return label_of_segment(at);
+    if (at->header[0] & VB_TRANSPORT_MASK) {
+        sender = vb_sim_unreliable_sender(host->sim, at);
+        return sender ? sender->flow : VB_INSIDE_NO_FLOW;
+    }
+    found = vb_engine_find(host->engine, vb_wire_get24(at->header + 5));
+    return found ? vb_sim_qp_of(found)->flow : VB_INSIDE_NO_FLOW;
+}
+
+static uint32_t label_of_wait(uint64_t wait)
+{
+    return (enum vb_sim_taken)(wait >> ITEM_BITS) == VB_SIM_TAKEN_READABLE ? VB_INSIDE_NO_FLOW
+                                                                           : (uint32_t)wait;
 }
 
 /* ---- packets out ----------------------------------------------------------------------------- */
@@ -144,7 +181,9 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
     struct vb_inside_qp *own = qp ? qp->inside : NULL;
     uint64_t leave_at = part->now;
 
-    inside->flow = qp ? qp->slot : 0;
+    inside->flow = qp                         ? label_of_qp(qp)
+                   : at->flags & VB_WORLD_TCP ? label_of_segment(at)
+                                              : VB_INSIDE_NO_FLOW;
     if (at->payload)
         leave_at += fetch_packet(nic, own, at);
     if (leave_at > part->now ||
@@ -189,16 +228,14 @@ uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet)
     const struct vb_opcode *opcode = opcode_of_packet(at);
     uint64_t done = part->now;
 
+    inside->flow = label_of_arrival(host, at);
     if (opcode && takes_receive(opcode, VB_OPCODE_FIRST))
         vb_sim_inside_charge_receive(inside, part->now);
     if (at->payload)
         done += vb_sim_inside_charge_place(inside, part->now, at->payload,
                                            vb_wire_get24(at->header + 5), place_of(host, at));
-    if (opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST)) {
-        vb_sim_inside_charge_completion(inside, part->now);
-        ++inside->untaken;
+    if (opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST))
         ++inside->unposted;
-    }
     if (host->late_first != VB_WORLD_NONE && done <= inside->placed_at)
         done = inside->placed_at + 1; /* behind those that wait */
     inside->placed_at = done;
@@ -237,20 +274,27 @@ void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle)
 }
 
 void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
-                                  uint32_t signalled, bool idle)
+                                  bool idle)
 {
     struct vb_inside *inside = qp->nic->inside;
     uint64_t now = qp->nic->part->now, delay;
 
-    inside->flow = qp->slot;
+    inside->flow = VB_INSIDE_NO_FLOW;
     delay = vb_sim_inside_charge_post(inside, PROGRAM_CORE, now, requests, bytes);
-    for (uint32_t i = 0; i < signalled; ++i)
-        vb_sim_inside_charge_completion(inside, now);
-    inside->untaken += signalled;
     if (requests)
         qp->inside->arrives_at = now + delay;
     if (idle)
         vb_sim_nic_ring_after(qp, delay);
+}
+
+void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions)
+{
+    struct vb_inside *inside = host->nic.inside;
+
+    inside->flow = VB_INSIDE_NO_FLOW;
+    inside->untaken += completions;
+    for (uint32_t i = 0; i < completions; ++i)
+        vb_sim_inside_charge_completion(inside, host->nic.part->now);
 }
 
 uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
@@ -260,7 +304,7 @@ uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core
     struct vb_inside *inside = of->nic.inside;
     struct vb_inside_core *on = &inside->core[core];
 
-    inside->flow = 0;
+    inside->flow = VB_INSIDE_NO_FLOW;
     took = vb_sim_inside_work(inside, core, of->nic.part->now, what, took);
     if (on->woken_until < on->free_at)
         on->woken_until = on->free_at; /* the process finds what comes meanwhile */
@@ -286,7 +330,7 @@ static void call_taken(const struct vb_sim_host *host, uint64_t at, enum vb_sim_
  * woken takes all that have come since the last time.
  */
 static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                enum vb_sim_taken what)
+                                uint64_t cause, enum vb_sim_taken what)
 {
     uint32_t taken = 1, received = what == VB_SIM_TAKEN_RECEIVED || what == VB_SIM_TAKEN_LAST;
 
@@ -295,8 +339,8 @@ static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_
         received = inside->unposted;
         inside->untaken = inside->unposted = 0;
     }
-    vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, received);
-    return vb_sim_inside_charge(inside, core, now, VB_INSIDE_POLL, taken);
+    vb_sim_inside_charge(inside, core, now, cause, VB_INSIDE_POST, received);
+    return vb_sim_inside_charge(inside, core, now, cause, VB_INSIDE_POLL, taken);
 }
 
 /* The time from now until a program's completion queue has what is written now. */
@@ -311,14 +355,16 @@ static void raise_interrupt(const struct vb_sim_host *host, uint32_t number, boo
     struct vb_inside *inside = host->nic.inside;
     struct vb_inside_core *core = &inside->core[number];
     uint64_t now = host->nic.part->now;
-    uint64_t path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1, follows);
+    uint64_t path;
 
+    inside->flow = label_of_wait(core->waits[0]);
+    path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1, follows);
     path -= core->free_at - now;
     for (uint32_t i = 0; i < core->waiting; ++i) {
         enum vb_sim_taken what = (enum vb_sim_taken)(core->waits[i] >> ITEM_BITS);
 
-        inside->flow = what == VB_SIM_TAKEN_READABLE ? 0 : (uint32_t)core->waits[i];
-        core->woken_until = now + path + take_completion(inside, number, now, what);
+        inside->flow = label_of_wait(core->waits[i]);
+        core->woken_until = now + path + take_completion(inside, number, now, now + path, what);
         if (what == VB_SIM_TAKEN_READABLE && core->woken_until < now + program_written(inside))
             core->woken_until = now + program_written(inside);
         call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
@@ -351,7 +397,8 @@ static void wait_for_interrupt(struct vb_sim_host *host, uint32_t number, enum v
     struct vb_world_partition *part = host->nic.part;
 
     if (!config->interrupt_time && core->woken_until > part->now + written) {
-        uint64_t taken = part->now + take_completion(inside, number, part->now, what);
+        uint64_t taken =
+            part->now + take_completion(inside, number, part->now, part->now + written, what);
 
         ++inside->counters.merged; /* the process finds it behind the others */
         core->woken_until = core->woken_until > taken ? core->woken_until : taken;
@@ -385,7 +432,8 @@ void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_si
     if (inside->config.interrupts)
         wait_for_interrupt(host, core, what, flow, written);
     else
-        call_taken(host, now + written + take_completion(inside, core, now, what), what, flow);
+        call_taken(host, now + written + take_completion(inside, core, now, now + written, what),
+                   what, flow);
 }
 
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd)

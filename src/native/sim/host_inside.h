@@ -30,9 +30,11 @@ void vb_sim_inside_leave(struct vb_sim_host *host);
 uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet);
 /* A flow has posted requests; `idle`: its queue pair is working on none. */
 void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle);
-/* A program has: so many, of so many bytes, of which some are signalled. */
+/* A program has: so many, of so many bytes. */
 void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
-                                  uint32_t signalled, bool idle);
+                                  bool idle);
+/* So many completions of the host's program are written. */
+void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions);
 /* It computes for so many ps, `what` in slices, on a core. Returns the time from now to the end. */
 uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
                                 uint64_t took);

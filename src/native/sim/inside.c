@@ -80,18 +80,25 @@ uint64_t vb_sim_inside_spun(const struct vb_inside *inside, uint32_t core, uint6
     return inside->core[core].spun + spinning(inside, &inside->core[core], now);
 }
 
-uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
-                              enum vb_inside_cost cost, uint32_t times)
+static uint64_t later_of(uint64_t one, uint64_t other)
 {
-    uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
-
-    inside->counters.cost[cost] += times;
-    return vb_sim_inside_work(inside, core, now, (uint8_t)cost,
-                              (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT);
+    return one > other ? one : other;
 }
 
-uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
-                            uint64_t took)
+/* A core has one slice at a time, none before its cause. */
+static void record_work(struct vb_inside *inside, uint32_t core, uint64_t cause, uint8_t what,
+                        uint64_t took)
+{
+    struct vb_inside_core *on = &inside->core[core];
+    uint64_t at = later_of(later_of(on->free_at - took, cause), on->recorded_until);
+
+    on->recorded_until = at + took;
+    vb_sim_inside_record(inside, (uint8_t)core, what, at, at + took, 0);
+}
+
+/* The core has work from `now` on, which is recorded as of `cause`. */
+static uint64_t add_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
+                         uint8_t what, uint64_t took)
 {
     struct vb_inside_core *on = &inside->core[core];
 
@@ -101,8 +108,24 @@ uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t no
     on->free_at += took;
     on->busy += took;
     if (took)
-        vb_sim_inside_record(inside, (uint8_t)core, what, on->free_at - took, on->free_at, 0);
+        record_work(inside, core, cause, what, took);
     return on->free_at - now;
+}
+
+uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
+                              enum vb_inside_cost cost, uint32_t times)
+{
+    uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
+
+    inside->counters.cost[cost] += times;
+    return add_work(inside, core, now, cause, (uint8_t)cost,
+                    (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT);
+}
+
+uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
+                            uint64_t took)
+{
+    return add_work(inside, core, now, now, what, took);
 }
 
 void vb_sim_inside_begins_to_poll(struct vb_inside *inside, uint32_t core, uint64_t now)
@@ -130,38 +153,90 @@ static uint64_t inside_time(const struct vb_inside *inside, uint64_t bytes)
     return (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
 }
 
-/* Puts transactions on a direction, behind what is there. */
-static void transmit(struct vb_inside *inside, struct vb_inside_link *link, uint64_t now,
-                     enum vb_inside_tlp tlp, uint32_t count, uint64_t bytes)
+/* Transactions of one kind, as they are on a direction. */
+struct inside_burst {
+    enum vb_inside_tlp tlp;
+    uint32_t count;
+    uint64_t bytes;
+};
+
+/* Puts transactions on a direction, behind what is there. Returns when the last one begins. */
+static uint64_t occupy(struct vb_inside *inside, struct vb_inside_link *link, uint64_t now,
+                       const struct inside_burst *burst)
 {
-    uint64_t took = inside_time(inside, bytes);
+    uint64_t took = inside_time(inside, burst->bytes);
 
     if (link->free_at < now)
         link->free_at = now;
     link->free_at += took;
     link->busy += took;
-    link->bytes += bytes;
-    link->tlp[tlp].count += count;
-    link->tlp[tlp].bytes += bytes;
-    vb_sim_inside_record(inside, link == &inside->up ? VB_INSIDE_ROW_UP : VB_INSIDE_ROW_DOWN,
-                         (uint8_t)tlp, link->free_at - took, link->free_at, (uint32_t)bytes);
+    link->bytes += burst->bytes;
+    link->tlp[burst->tlp].count += burst->count;
+    link->tlp[burst->tlp].bytes += burst->bytes;
+    return link->free_at - took;
 }
 
-static void write_to_memory(struct vb_inside *inside, uint64_t now, uint64_t bytes)
+/* Transactions that are on a direction from `at` on. */
+static void record_burst(struct vb_inside *inside, const struct vb_inside_link *link, uint64_t at,
+                         const struct inside_burst *burst)
+{
+    vb_sim_inside_record(inside, link == &inside->up ? VB_INSIDE_ROW_UP : VB_INSIDE_ROW_DOWN,
+                         (uint8_t)burst->tlp, at, at + inside_time(inside, burst->bytes),
+                         (uint32_t)burst->bytes);
+}
+
+static struct inside_burst writes_of(const struct vb_inside *inside, uint64_t bytes)
 {
     uint32_t count = pieces(bytes, inside->config.mps);
 
-    transmit(inside, &inside->up, now, VB_INSIDE_WRITE, count,
-             (uint64_t)count * VB_INSIDE_REQUEST + bytes);
+    return (struct inside_burst){VB_INSIDE_WRITE, count,
+                                 (uint64_t)count * VB_INSIDE_REQUEST + bytes};
+}
+
+static struct inside_burst asks_of(const struct vb_inside *inside, uint64_t bytes)
+{
+    uint32_t count = pieces(bytes, inside->config.mrrs);
+
+    return (struct inside_burst){VB_INSIDE_READ, count, (uint64_t)count * VB_INSIDE_REQUEST};
+}
+
+static struct inside_burst answers_of(const struct vb_inside *inside, uint64_t bytes)
+{
+    uint32_t count = pieces(bytes, inside->config.mps);
+
+    return (struct inside_burst){VB_INSIDE_DATA, count,
+                                 (uint64_t)count * VB_INSIDE_COMPLETION + bytes};
 }
 
 static void read_from_memory(struct vb_inside *inside, uint64_t now, uint64_t bytes)
 {
-    uint32_t asks = pieces(bytes, inside->config.mrrs), answers = pieces(bytes, inside->config.mps);
+    const struct inside_burst asks = asks_of(inside, bytes), answers = answers_of(inside, bytes);
 
-    transmit(inside, &inside->up, now, VB_INSIDE_READ, asks, (uint64_t)asks * VB_INSIDE_REQUEST);
-    transmit(inside, &inside->down, now, VB_INSIDE_DATA, answers,
-             (uint64_t)answers * VB_INSIDE_COMPLETION + bytes);
+    occupy(inside, &inside->up, now, &asks);
+    occupy(inside, &inside->down, now, &answers);
+}
+
+/* When the data leave memory that are in the adapter at `done`. */
+static uint64_t leaves_memory_at(const struct vb_inside *inside, uint64_t bytes, uint64_t done)
+{
+    return done - inside->config.round_trip / 2 -
+           inside_time(inside, answers_of(inside, bytes).bytes);
+}
+
+/*
+ * A read whose data are in the adapter at `done`, and which was asked for no earlier than it had to
+ * be. Returns when that begins.
+ */
+static uint64_t record_read(struct vb_inside *inside, uint64_t bytes, uint64_t done)
+{
+    const struct inside_burst asks = asks_of(inside, bytes), answers = answers_of(inside, bytes);
+    uint64_t at = leaves_memory_at(inside, bytes, done);
+
+    record_burst(inside, &inside->down, at, &answers);
+    at -= inside->config.round_trip - inside->config.round_trip / 2 + inside->config.memory +
+          inside_time(inside, asks.bytes);
+    record_burst(inside, &inside->up, at, &asks);
+    return at;
 }
 
 /* How long a direction is occupied from now on. */
@@ -194,8 +269,12 @@ static uint64_t walk(struct vb_inside *inside, uint64_t now)
 /* The adapter reads an entry of its table of pages, which is in the host's memory. */
 static uint64_t read_translation(struct vb_inside *inside, uint64_t now)
 {
+    uint64_t delay;
+
     read_from_memory(inside, now, VB_INSIDE_LINE);
-    return read_delay(inside, now);
+    delay = read_delay(inside, now);
+    record_read(inside, VB_INSIDE_LINE, now + delay);
+    return delay;
 }
 
 /* A connection's data go round through its memory of `buffer` bytes. */
@@ -236,19 +315,36 @@ uint32_t vb_sim_inside_request_bytes(const struct vb_inside *inside, enum vb_ins
     return pieces(segments + data, VB_INSIDE_LINE) * VB_INSIDE_LINE;
 }
 
-static void ring(struct vb_inside *inside, uint64_t now, uint64_t bytes, bool whole)
+static const struct inside_burst doorbell = {VB_INSIDE_WRITE, 1, VB_INSIDE_REQUEST + 8};
+
+/* A request by BlueFlame: in lines of a write-combining buffer. */
+static struct inside_burst blueflame_of(uint64_t bytes)
 {
     uint32_t lines = pieces(bytes, VB_INSIDE_LINE);
 
-    if (whole) { /* by BlueFlame: the request itself, in lines of a write-combining buffer */
-        ++inside->counters.blueflames;
-        transmit(inside, &inside->down, now, VB_INSIDE_WRITE, lines,
-                 (uint64_t)lines * (VB_INSIDE_REQUEST + VB_INSIDE_LINE));
-        return;
-    }
-    ++inside->counters.doorbells;
-    transmit(inside, &inside->down, now, VB_INSIDE_WRITE, 1, VB_INSIDE_REQUEST + 8);
-    read_from_memory(inside, now, bytes);
+    return (struct inside_burst){VB_INSIDE_WRITE, lines,
+                                 (uint64_t)lines * (VB_INSIDE_REQUEST + VB_INSIDE_LINE)};
+}
+
+static void ring(struct vb_inside *inside, uint64_t now, uint64_t bytes, bool whole)
+{
+    const struct inside_burst written = whole ? blueflame_of(bytes) : doorbell;
+
+    ++*(whole ? &inside->counters.blueflames : &inside->counters.doorbells);
+    occupy(inside, &inside->down, now, &written);
+    if (!whole)
+        read_from_memory(inside, now, bytes);
+}
+
+/* The adapter has the requests at `done`. */
+static void record_ring(struct vb_inside *inside, uint64_t bytes, bool whole, uint64_t done)
+{
+    const struct inside_burst written = whole ? blueflame_of(bytes) : doorbell;
+    uint64_t there = whole ? done : record_read(inside, bytes, done);
+
+    record_burst(inside, &inside->down,
+                 there - inside->config.round_trip / 2 - inside_time(inside, written.bytes),
+                 &written);
 }
 
 uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
@@ -259,15 +355,17 @@ uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint
     uint64_t delay = config->round_trip / 2;
 
     if (requests) {
-        vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, requests);
-        delay += vb_sim_inside_charge(inside, core, now, VB_INSIDE_DOORBELL, 1);
+        vb_sim_inside_charge(inside, core, now, now, VB_INSIDE_POST, requests);
+        delay += vb_sim_inside_charge(inside, core, now, now, VB_INSIDE_DOORBELL, 1);
         inside->counters.requests += requests;
         ring(inside, now, bytes, whole);
         delay += backlog(&inside->down, now);
     }
-    if (whole)
-        return delay;
-    return delay + backlog(&inside->up, now) + config->round_trip + config->memory;
+    if (!whole)
+        delay += backlog(&inside->up, now) + config->round_trip + config->memory;
+    if (requests)
+        record_ring(inside, bytes, whole, now + delay);
+    return delay;
 }
 
 /* Reads take turns at the tags: so many bytes in a round trip. */
@@ -286,38 +384,45 @@ uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint
                                     uint64_t space, uint64_t at)
 {
     uint64_t delay = inside_translate(inside, now, bytes, space, at);
-    uint64_t wait = wait_for_tags(inside, now, bytes), queued;
+    uint64_t wait = wait_for_tags(inside, now, bytes), read;
 
     inside->counters.fetched += bytes;
     read_from_memory(inside, now, bytes);
-    queued = backlog(&inside->up, now) + backlog(&inside->down, now);
-    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_READ, inside->down.free_at,
-                         inside->down.free_at, bytes);
-    return delay + (wait > queued ? wait : queued) + inside->config.round_trip +
-           inside->config.memory;
+    delay += later_of(wait, backlog(&inside->up, now) + backlog(&inside->down, now)) +
+             inside->config.round_trip + inside->config.memory;
+    record_read(inside, bytes, now + delay);
+    read = leaves_memory_at(inside, bytes, now + delay);
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_READ, read, read, bytes);
+    return delay;
 }
 
 uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
                                     uint64_t space, uint64_t at)
 {
-    uint64_t delay = inside_translate(inside, now, bytes, space, at);
+    const struct inside_burst writes = writes_of(inside, bytes);
+    uint64_t delay = inside_translate(inside, now, bytes, space, at), there;
 
     inside->counters.placed += bytes;
-    write_to_memory(inside, now, bytes);
-    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_WRITE, inside->up.free_at,
-                         inside->up.free_at, bytes);
-    return delay + backlog(&inside->up, now);
+    record_burst(inside, &inside->up, occupy(inside, &inside->up, now, &writes) + delay, &writes);
+    delay += backlog(&inside->up, now);
+    there = now + delay + inside->config.round_trip / 2;
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_WRITE, there, there, bytes);
+    return delay;
 }
 
 void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now)
 {
     read_from_memory(inside, now, VB_INSIDE_RECEIVE);
+    record_read(inside, VB_INSIDE_RECEIVE, now + read_delay(inside, now));
 }
 
 uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now)
 {
+    const struct inside_burst writes = writes_of(inside, inside->config.cqe);
+
     ++inside->counters.completions;
-    write_to_memory(inside, now, inside->config.cqe);
+    occupy(inside, &inside->up, now, &writes);
+    record_burst(inside, &inside->up, now, &writes);
     return vb_sim_inside_write_time(inside);
 }
 
@@ -330,14 +435,16 @@ uint64_t vb_sim_inside_write_time(const struct vb_inside *inside)
 uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
                                         uint32_t merged, bool follows)
 {
+    static const struct inside_burst message = {VB_INSIDE_SIGNAL, 1, VB_INSIDE_MSI};
     uint64_t way = follows ? vb_sim_inside_write_time(inside) : inside->config.round_trip / 2;
+    uint64_t there = now + way + inside_time(inside, VB_INSIDE_MSI);
 
     ++inside->counters.interrupts;
     inside->counters.merged += merged;
-    transmit(inside, &inside->up, now, VB_INSIDE_SIGNAL, 1, VB_INSIDE_MSI);
-    vb_sim_inside_charge(inside, core, now, VB_INSIDE_INTERRUPT, 1);
-    vb_sim_inside_charge(inside, core, now, VB_INSIDE_WAKEUP, 1);
+    occupy(inside, &inside->up, now, &message);
+    record_burst(inside, &inside->up, now + way - inside->config.round_trip / 2, &message);
+    vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_INTERRUPT, 1);
+    vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_WAKEUP, 1);
     /* One call returns from its sleep, and another has armed the queue. */
-    return way + inside_time(inside, VB_INSIDE_MSI) +
-           vb_sim_inside_charge(inside, core, now, VB_INSIDE_SYSCALL, 2);
+    return there - now + vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_SYSCALL, 2);
 }

@@ -7,9 +7,10 @@
  *
  * Each direction and each core is a queue: work is put behind what is there at the time of the
  * call. Delays without work (half of a round trip, a walk through the IOMMU's tables) are added to
- * the answer and occupy nothing, so a later call for an earlier moment never waits for them. Times
- * are in ps. The Python binding computes the parameters; their defaults and sources are in
- * inside.py.
+ * the answer and occupy nothing, so a later call for an earlier moment never waits for them. Slices
+ * are recorded with these delays, each behind what it follows from; so those of a direction may
+ * overlap. Times are in ps. The Python binding computes the parameters; their defaults and sources
+ * are in inside.py.
  */
 #ifndef VB_SIM_INSIDE_H
 #define VB_SIM_INSIDE_H
@@ -28,6 +29,8 @@ enum {
     VB_INSIDE_RECEIVE = 16,    /* a receive request */
     VB_INSIDE_AHEAD = 9216,    /* two packets: how far the adapter fetches ahead of the wire */
 };
+
+#define VB_INSIDE_NO_FLOW UINT32_MAX /* in slices: programs, and their sockets */
 
 /* What a core spends cycles on. */
 enum vb_inside_cost {
@@ -86,6 +89,7 @@ struct vb_inside_link {
 
 struct vb_inside_core {
     uint64_t free_at, busy;
+    uint64_t recorded_until;   /* by slices */
     uint64_t spun, spins_from; /* polled without finding anything, while `flows` are under way */
     uint32_t flows;
     uint32_t waiting, room; /* completions that wait for an interrupt */
@@ -141,8 +145,9 @@ enum vb_inside_request { VB_INSIDE_SENDS, VB_INSIDE_NAMES_MEMORY, VB_INSIDE_ADDR
 uint32_t vb_sim_inside_request_bytes(const struct vb_inside *inside, enum vb_inside_request kind,
                                      bool has_payload, uint64_t payload);
 
-/* A core spends a cost so many times. Returns the time from now to the end. */
-uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
+/* A core spends a cost so many times. Returns the time from now to the end. `cause`: when that for
+ * which it is spent reaches the processor. Slices show it no earlier. */
+uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
                               enum vb_inside_cost cost, uint32_t times);
 /* The same of work that took so many ps, and is `what` in slices. */
 uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,

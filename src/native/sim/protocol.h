@@ -48,7 +48,7 @@
 #include "wire/headers.h"
 
 enum {
-    VB_SIM_PROTOCOL_VERSION = 10,
+    VB_SIM_PROTOCOL_VERSION = 11,
     VB_SIM_MESSAGES = 32,  /* room of a list */
     VB_SIM_SPARES = 4,     /* packets that the program can send before a turn */
     VB_SIM_READABLES = 15, /* descriptors of a program that can become readable before a turn */
@@ -78,7 +78,7 @@ enum vb_sim_message_kind {
     VB_SIM_RECEIVED,   /* qp, level, flags, bth, length, traffic_class: the engine has handled a
                           packet with a mark or telemetry, or a notification */
     VB_SIM_RING,       /* qp: it was idle and has new requests; the program holds it until PUMP */
-    VB_SIM_POSTED,     /* qp, posted, at: new requests of so many bytes, where the port `counts`;
+    VB_SIM_POSTED,     /* qp, requests, at: new ones of so many bytes, where the port `counts`;
                           flags: HELD: as RING */
     VB_SIM_RELEASE,    /* asks for HOLD of the connections whose lane and port are free by now */
     VB_SIM_PUMPED,     /* flags: asks for READY when a port is free, if there is MORE to send */
@@ -122,9 +122,7 @@ struct vb_sim_message {
         uint32_t address; /* event/packet.h */
         uint32_t psn;
         uint32_t length;
-        struct {
-            uint16_t requests, signalled;
-        } posted;
+        uint32_t requests;
     };
     union {
         struct {
@@ -213,7 +211,9 @@ struct vb_sim_page {
     uint32_t outs, ins; /* messages in the lists */
     uint32_t taken;     /* of `in` */
     uint32_t spares;    /* of `spare` that `out` has used */
-    uint32_t readables; /* in `readable`; more than its room: any descriptor */
+    uint32_t
+        completions; /* that the adapter has written since the last turn, where a port `counts` */
+    uint32_t readables;                 /* in `readable`; more than its room: any descriptor */
     int32_t readable[VB_SIM_READABLES]; /* descriptors of the program that became readable */
     bool woken; /* of a port that `counts`: the world has put them there, by an interrupt */
     struct vb_sim_question question;

@@ -285,6 +285,10 @@ static inline void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
 }
 /* Makes the next datagram of the host in vb_sim_share.packet. NULL: there is none. */
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
+/* The source's queue pair of a UC or UD flow's packet. NULL: the flow has ended, or it is of none.
+ */
+struct vb_sim_qp *vb_sim_unreliable_sender(const struct vb_sim *sim,
+                                           const struct vb_world_packet *packet);
 /* A packet of a UC or UD flow has arrived, or was lost. */
 void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_packet *packet,
                                uint64_t accepted);

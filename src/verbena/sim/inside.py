@@ -23,13 +23,14 @@ from verbena.sim.kernel_settings import KERNEL, KernelSettings, printed_kernel
 from verbena.sim.settings import SIZE, TIME, Settings
 
 __all__ = [
-    "COSTS", "SOURCES", "TLPS", "CpuSettings", "HcaSettings", "Inside", "InsideCounters",
+    "COSTS", "NO_FLOW", "SOURCES", "TLPS", "CpuSettings", "HcaSettings", "Inside", "InsideCounters",
     "InsideSettings", "InterruptSettings", "IommuSettings", "LinkCounters", "MemorySettings",
     "PcieSettings", "parameters", "printed_costs",
 ]  # fmt: skip
 
 COSTS = ("post", "doorbell", "poll", "interrupt", "wakeup", "syscall")
 TLPS = ("write", "read", "data", "msi")
+NO_FLOW = 2**32 - 1  # of slices: a program's, or its sockets'
 _Cycles = Annotated[int, Meta(ge=0, le=10**9)]
 _Some = Annotated[int, Meta(ge=1, le=2**20)]
 _Most = Annotated[int, SIZE, Meta(ge=1, le=2**40)]
@@ -458,7 +459,8 @@ class Inside:
         """Return SLICE_ROW [slices]: what cores and links did, as far as "slices" says.
 
         ``row`` is a core, or 252 to 255: PCIe up, PCIe down, memory, wire. ``what`` is the index in
-        ``costs`` or TLPS. The world is not running.
+        ``costs`` or TLPS, ``flow`` NO_FLOW of programs and their sockets. Each is behind what it
+        follows from, so slices of a link may overlap. The world is not running.
         """
         return self._slices()
 

@@ -3,7 +3,9 @@
 
 ``timeline`` calls ``inside_events`` for results whose [inside] has ``slices``. An arrow leads from
 the doorbell of a flow's request to the first completion that a core takes for the flow after it.
-Between the slices of a core it is idle, or polls while a flow of it is under way.
+Between the slices of a core it is idle, or polls while a flow of it is under way. Slices of a link
+may overlap, since each is recorded behind what it follows from; those that do have rows of their
+own, as viewers show one slice of a row at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from verbena._trace_events import named_row
 from verbena.sim._world import STATES
-from verbena.sim.inside import COSTS, TLPS
+from verbena.sim.inside import COSTS, NO_FLOW, TLPS
 from verbena.sim.result import NEVER, REFUSED
 from verbena.sim.scenario_inside import InsideReport
 
@@ -25,6 +27,7 @@ __all__ = ["inside_events"]
 
 MICROSECOND = 1e6
 FIRST_ROW = 10_000  # a host's flows have the rows below
+ROWS = 256  # of slices; where some of them overlap, so many rows follow
 LINKS = {252: "PCIe to memory", 253: "PCIe to the adapter", 254: "memory", 255: "wire"}
 KINDS = {
     "post": "user",
@@ -49,10 +52,11 @@ def inside_events(reports: Sequence[InsideReport], flows: NDArray[Any]) -> Itera
         if not len(report.slices):
             continue
         process = report.host + 1
-        for row in sorted({*report.slices["row"].tolist(), *range(report.counters.cores)}):
-            yield from named_row(process, FIRST_ROW + row, LINKS.get(row, f"core {row}"))
-        for one in report.slices:
-            yield _slice(process, report.costs, one)
+        tracks = _tracks(report.slices)
+        for track in sorted({*tracks.tolist(), *range(report.counters.cores)}):
+            yield from named_row(process, FIRST_ROW + track, _name(track))
+        for one, track in zip(report.slices, tracks.tolist(), strict=True):
+            yield _slice(process, report.costs, one, track)
         for wait in _waits(report, flows):
             yield _waiting(process, *wait)
         for begin, end in _arrows(report.slices):
@@ -61,7 +65,29 @@ def inside_events(reports: Sequence[InsideReport], flows: NDArray[Any]) -> Itera
             arrows += 1
 
 
-def _slice(process: int, costs: Sequence[str], one: NDArray[np.void]) -> dict[str, Any]:
+def _tracks(slices: NDArray[np.void]) -> NDArray[np.intp]:
+    """Return int [slices]: the row in which each is shown, in which no other overlaps it."""
+    tracks = slices["row"].astype(np.intp)
+    for link in LINKS:
+        own = np.flatnonzero(slices["row"] == link)
+        own = own[np.lexsort((slices["end"][own], slices["at"][own]))]
+        free: list[int] = []  # when each of the rows is
+        for place, at, end in zip(
+            own, slices["at"][own].tolist(), slices["end"][own].tolist(), strict=True
+        ):
+            lane = next((lane for lane, over in enumerate(free) if over <= at), len(free))
+            free[lane : lane + 1] = [end]
+            tracks[place] += lane * ROWS
+    return tracks
+
+
+def _name(track: int) -> str:
+    lane, row = divmod(track, ROWS)
+    name = LINKS.get(row, f"core {row}")
+    return f"{name}, {lane + 1}" if lane else name
+
+
+def _slice(process: int, costs: Sequence[str], one: NDArray[np.void], track: int) -> dict[str, Any]:
     row, what, at, end = (int(one[name]) for name in ("row", "what", "at", "end"))
     is_core = row not in LINKS
     name = costs[what] if is_core else "packet" if LINKS[row] == "wire" else TLPS[what]
@@ -72,9 +98,13 @@ def _slice(process: int, costs: Sequence[str], one: NDArray[np.void]) -> dict[st
         "ts": at / MICROSECOND,
         "dur": (end - at) / MICROSECOND,
         "pid": process,
-        "tid": FIRST_ROW + row,
-        "args": {"flow": int(one["flow"]), "bytes": int(one["bytes"])},
+        "tid": FIRST_ROW + track,
+        "args": _flow(int(one["flow"])) | {"bytes": int(one["bytes"])},
     }
+
+
+def _flow(number: int) -> dict[str, int]:
+    return {} if number == NO_FLOW else {"flow": number}
 
 
 def _waits(report: InsideReport, flows: NDArray[Any]) -> list[_Wait]:
@@ -142,9 +172,9 @@ def _gaps(report: InsideReport, core: int) -> Iterator[tuple[int, int]]:
 
 
 def _has_all_of_cores(report: InsideReport) -> bool:
-    slices, elapsed = report.slices[report.slices["row"] < min(LINKS)], report.counters.elapsed
-    ends, begins = (np.minimum(slices[name], elapsed) for name in ("end", "at"))
-    return int(ends.sum()) - int(begins.sum()) == report.counters.busy
+    """Work that is not over at the end is recorded as a whole, and counted until then."""
+    slices = report.slices[report.slices["row"] < min(LINKS)]
+    return int(slices["end"].sum()) - int(slices["at"].sum()) >= report.counters.busy
 
 
 def _polled(report: InsideReport, core: int, flows: NDArray[Any]) -> Iterator[tuple[int, int]]:
