@@ -41,7 +41,15 @@ C_ROOMS = [
 ]
 PYTHON_ROOMS = [
     {"_files", "_native", "progress", "version", "wire"},
-    {"_arguments", "_fault_opcodes", "_fault_rules", "_ports", "_trace_events", "_variables"},
+    {
+        "_accepting",
+        "_arguments",
+        "_fault_opcodes",
+        "_fault_rules",
+        "_ports",
+        "_trace_events",
+        "_variables",
+    },
     {"capture", "fault"},
     {"launch"},
     {"verbs"},

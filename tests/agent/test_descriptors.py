@@ -18,7 +18,7 @@ import pytest
 from tests.agent.conftest import described, wait_until
 from tests.roce.networks import Host
 from tests.support import clean_environment, end_group
-from verbena.agent.accepting import Acceptor
+from verbena._accepting import Acceptor
 from verbena.subnet_process.server import FabricServer
 
 CHILD = str(Path(__file__).with_name("low_limit_child.py"))

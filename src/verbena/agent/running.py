@@ -48,7 +48,7 @@ def run_agent(
     Raises OSError (EADDRINUSE) if another agent of this user runs in the network namespace, or if
     the device cannot be opened.
     """
-    from verbena.agent.accepting import raise_descriptor_limit
+    from verbena._accepting import raise_descriptor_limit
     from verbena.agent.server import AgentServer
 
     raise_descriptor_limit()

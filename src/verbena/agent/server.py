@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from verbena.agent.accepting import PAUSE, Acceptor
+from verbena._accepting import PAUSE, Acceptor
 from verbena.agent.messages import (
     EVENT_MESSAGE,
     LONGEST_HELLO,

@@ -302,7 +302,7 @@ def fabric_of(topology: str) -> Fabric:
 
 
 def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from verbena.agent.accepting import raise_descriptor_limit
+    from verbena._accepting import raise_descriptor_limit
     from verbena.subnet_process.built_in import settings_of
     from verbena.subnet_process.running import make_fabric
 

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from verbena.agent.accepting import PAUSE, Acceptor
+from verbena._accepting import PAUSE, Acceptor
 
 from .messages import LONGEST_HELLO, VERSION, Hello, Welcome, fabric_address
 
