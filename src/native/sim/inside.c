@@ -160,7 +160,7 @@ struct inside_burst {
     uint64_t bytes;
 };
 
-/* Puts transactions on a direction, behind what is there. Returns when the last one begins. */
+/* Puts transactions on a direction, behind what is there. Returns when they begin. */
 static uint64_t occupy(struct vb_inside *inside, struct vb_inside_link *link, uint64_t now,
                        const struct inside_burst *burst)
 {
