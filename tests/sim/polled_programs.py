@@ -167,3 +167,42 @@ async def change_meanwhile(port: int, lag: int, change: str) -> int:
             await asyncio.sleep(1e-4)
             assert not end.cq.poll(1)
         return now()
+
+
+async def sleep_for_one(end: Polled) -> int:
+    """Returns when an interrupt has woken it, and it has the one completion."""
+    woken, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(end.channel.fd, woken.set)
+    end.cq.req_notify()
+    await woken.wait()
+    loop.remove_reader(end.channel.fd)
+    end.channel.drain()
+    assert len(end.cq.poll(8)) == 1
+    return now()
+
+
+async def take_many(port: int, polls: int) -> int:
+    """Polls for so many messages, and sleeps until the last one."""
+    async with offered(port, 64) as end:
+        for _ in range(polls):
+            await spin(end.cq, 1e-7)
+            end.qp.recv(end.mr)
+            end.writer.write(b"!")
+        return await sleep_for_one(end)
+
+
+async def send_many(host: str, port: int, polls: int) -> tuple[int, int]:
+    """Sends so many messages, whose completions it polls for, and sleeps until that of the last."""
+    async with polled(*await asyncio.open_connection(host, port), 64) as end:
+        await end.reader.readexactly(12)
+        await end.meet()
+        for _ in range(polls):
+            end.qp.send(end.mr)
+            await spin(end.cq, 1e-7)
+            await end.reader.readexactly(1)
+        await asyncio.sleep(1e-3)
+        begin = now()
+        end.qp.send(end.mr)
+        done = await sleep_for_one(end)
+        await end.meet()
+        return begin, done

@@ -10,7 +10,14 @@ import pytest
 
 from tests.sim.fabrics import finish
 from tests.sim.inside_pair import FREE, pair
-from tests.sim.polled_programs import change_meanwhile, look_early, serve, use
+from tests.sim.polled_programs import (
+    change_meanwhile,
+    look_early,
+    send_many,
+    serve,
+    take_many,
+    use,
+)
 from tests.sim.test_processes import far, left
 from verbena import sim
 
@@ -100,6 +107,25 @@ def test_processes_of_their_own_find_the_same_at_the_same_time(operation: str) -
         pair(**INSIDE),
     )
     assert left(apart) == left(together)
+
+
+def woken_after(polls: int) -> tuple[list[int], list[dict[str, int]]]:
+    """ps from the last post to both wake-ups, and the cycles of both hosts."""
+    world = pair(interrupts={})
+    result = sim.run(
+        {"h0": lambda: take_many(PORT, polls), "h1": lambda: send_many("h0", PORT, polls)}, world
+    )
+    begin, done = result.returned["h1"]
+    cycles = [inside.counters().cycles for inside in world.insides.values()]
+    return [done - begin, result.returned["h0"] - begin], cycles
+
+
+def test_what_a_program_has_polled_for_is_not_paid_for_when_it_is_woken() -> None:
+    alone, paid = woken_after(0)
+    after, cycles = woken_after(300)
+    assert after == pytest.approx(alone, abs=NS)
+    for cost in ("poll", "interrupt", "wakeup"):
+        assert [each[cost] for each in cycles] == [each[cost] for each in paid]
 
 
 ORDERS = ("drain poll arm", "drain arm poll", "poll drain arm", "poll arm", "arm poll")

@@ -281,9 +281,16 @@ static bool has_written(const struct vb_cq *cq)
  */
 static VB_COLD int poll_late(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
+    struct vb_adapter *adapter = cq->context->adapter;
+    int found;
+
     if (!has_written(cq))
-        cq->context->adapter->calls->progress(cq);
-    return has_written(cq) ? poll_entries(cq, count, wc, true) : poll_nothing(cq);
+        adapter->calls->progress(cq);
+    if (!has_written(cq))
+        return poll_nothing(cq);
+    found = poll_entries(cq, count, wc, true);
+    adapter->calls->polled(adapter, wc, found);
+    return found;
 }
 
 int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)

@@ -52,6 +52,8 @@ struct vb_host_calls {
     uint64_t (*now)(const struct vb_adapter *adapter);
     /* The time of `now` at which a completion that is made now is in memory. NULL: at once. */
     uint64_t (*written)(const struct vb_adapter *adapter);
+    /* A program has polled so many completions of an adapter that has `written`. */
+    void (*polled)(struct vb_adapter *adapter, const struct ibv_wc *wc, int count);
     /* Calls vb_cq_release_held once, after that time. NULL: events are not moderated. */
     int (*release_later)(struct vb_cq *cq, uint32_t microseconds);
     /* Calls vb_vigils_look (vigil.h) in a second, and again while that asks for it. May be NULL. */

@@ -421,7 +421,8 @@ static void take_completions(const struct vb_sim_attachment_state *own)
     while (!host_of(own, port)->nic.inside && port + 1 < page->ports)
         ++port;
     vb_sim_inside_program_completed(host_of(own, port), page->completions);
-    page->completions = 0;
+    vb_sim_inside_program_polled(host_of(own, port), page->polled, page->polled_receives);
+    page->completions = page->polled = page->polled_receives = 0;
 }
 
 /* A packet that is sent may make the port ready, and the turn for that event ends with this, too.
@@ -437,7 +438,7 @@ static void take_all(struct vb_sim_attachment_state *own)
             own->taken = page->outs = page->spares = 0;
         take_message(own, &message);
     }
-    if (VB_UNLIKELY(page->completions))
+    if (VB_UNLIKELY(page->completions || page->polled))
         take_completions(own);
     attachment_note_readables(own);
 }

@@ -417,13 +417,25 @@ static uint64_t hca_written(const struct vb_adapter *adapter)
     return vb_sim_hca_written(vb_sim_hca_of(adapter)) / PS_IN_NS;
 }
 
+static void hca_polled(struct vb_adapter *adapter, const struct ibv_wc *wc, int count)
+{
+    struct vb_sim_hca *hca = vb_sim_hca_of(adapter);
+
+    for (int i = 0; i < count; ++i)
+        hca->page->polled_receives += wc[i].status == IBV_WC_SUCCESS && wc[i].opcode & IBV_WC_RECV;
+    hca->page->polled += (uint32_t)count;
+    if (hca->page->at_once && !hca->serving)
+        vb_sim_hca_give_turn(hca);
+}
+
 #define HCA_CALLS                                                                                  \
     .number = hca_number, .connect = hca_connect, .disconnect = hca_disconnect,                    \
     .attend = vb_sim_hca_attend, .progress = vb_sim_hca_progress, .join = hca_join,                \
     .leave = hca_leave, .armed = vb_sim_hca_armed, .readable = vb_sim_hca_readable, .now = hca_now
 
 static const struct vb_host_calls port = {HCA_CALLS};
-static const struct vb_host_calls port_of_inside = {HCA_CALLS, .written = hca_written};
+static const struct vb_host_calls port_of_inside = {HCA_CALLS, .written = hca_written,
+                                                    .polled = hca_polled};
 
 static bool hca_counts(const struct vb_sim_page *page)
 {

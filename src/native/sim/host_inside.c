@@ -297,6 +297,24 @@ void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t co
         vb_sim_inside_charge_completion(inside, host->nic.part->now);
 }
 
+static uint32_t without(uint32_t all, uint32_t some)
+{
+    return all > some ? all - some : 0;
+}
+
+/* What it takes when it is woken is paid for, by this wake-up or the next. The rest it has found by
+ * polling. */
+void vb_sim_inside_program_polled(const struct vb_sim_host *host, uint32_t completions,
+                                  uint32_t receives)
+{
+    struct vb_inside *inside = host->nic.inside;
+
+    if (host->nic.part->now == inside->woke_at)
+        return;
+    inside->untaken = without(inside->untaken, completions);
+    inside->unposted = without(inside->unposted, receives);
+}
+
 uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
                                 uint64_t took)
 {
@@ -446,10 +464,12 @@ void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
 {
     uint32_t number = argument >> 1;
 
-    if (argument & 1)
+    if (argument & 1) {
+        host->nic.inside->woke_at = host->nic.part->now;
         vb_sim_attachment_wake(host, (int)number - 1);
-    else if (host->nic.inside->core[number].timer_at == host->nic.part->now)
+    } else if (host->nic.inside->core[number].timer_at == host->nic.part->now) {
         raise_interrupt(host, number, false);
+    }
 }
 
 void vb_sim_inside_flow(const struct vb_sim_host *host, uint32_t flow, bool begins)

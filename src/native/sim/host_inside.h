@@ -35,6 +35,9 @@ void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint3
                                   bool idle);
 /* So many completions of the host's program are written. */
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions);
+/* It has taken so many, and so many messages among them. */
+void vb_sim_inside_program_polled(const struct vb_sim_host *host, uint32_t completions,
+                                  uint32_t receives);
 /* It computes for so many ps, `what` in slices, on a core. Returns the time from now to the end. */
 uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
                                 uint64_t took);

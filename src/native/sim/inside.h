@@ -125,8 +125,9 @@ struct vb_inside {
     struct vb_inside_slice *slice;
     uint32_t sliced;
     uint32_t flow;              /* for whom the next calls are: recorded in slices */
-    uint32_t untaken, unposted; /* of the host's program: completions, and receives among them,
-                                   since it was woken */
+    uint64_t woke_at;           /* when the host's program was woken last */
+    uint32_t untaken, unposted; /* of it: completions, and receives among them, since then, without
+                                   those that it has polled by itself */
 };
 
 /* What a connection has of its own. */

@@ -204,16 +204,16 @@ struct vb_sim_page {
     int64_t arrived;              /* in two processes: where the packet of ARRIVE is */
     int64_t spare[VB_SIM_SPARES]; /* where memory for packets is */
     struct vb_sim_port_state port_state[VB_MAX_PORTS];
-    bool has_held;      /* a connection waits for its lane or port */
-    uint32_t patience;  /* empty polls at one time until each further one is a STEP */
-    uint64_t expire_at; /* of the pending EXPIRE: lowered by the program, and ended by the
-                           world; UINT64_MAX: none */
-    uint32_t outs, ins; /* messages in the lists */
-    uint32_t taken;     /* of `in` */
-    uint32_t spares;    /* of `spare` that `out` has used */
-    uint32_t
-        completions; /* that the adapter has written since the last turn, where a port `counts` */
-    uint32_t readables;                 /* in `readable`; more than its room: any descriptor */
+    bool has_held;        /* a connection waits for its lane or port */
+    uint32_t patience;    /* empty polls at one time until each further one is a STEP */
+    uint64_t expire_at;   /* of the pending EXPIRE: lowered by the program, and ended by the
+                             world; UINT64_MAX: none */
+    uint32_t outs, ins;   /* messages in the lists */
+    uint32_t taken;       /* of `in` */
+    uint32_t spares;      /* of `spare` that `out` has used */
+    uint32_t completions; /* that the adapter has written since the last turn, where one `counts` */
+    uint32_t polled, polled_receives; /* that the program has taken since then; messages of these */
+    uint32_t readables;               /* in `readable`; more than its room: any descriptor */
     int32_t readable[VB_SIM_READABLES]; /* descriptors of the program that became readable */
     bool woken; /* of a port that `counts`: the world has put them there, by an interrupt */
     struct vb_sim_question question;
