@@ -316,14 +316,10 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
         take_received(own, message, qp);
         break;
     case VB_SIM_RING:
-        if (VB_UNLIKELY(qp->inside != NULL))
-            vb_sim_inside_program_posted(qp, 0, 0, true);
-        else
-            vb_sim_nic_ring(qp);
+        vb_sim_nic_ring(qp);
         break;
     case VB_SIM_POSTED:
-        vb_sim_inside_program_posted(qp, message->requests, message->at,
-                                     message->flags & VB_SIM_HELD);
+        vb_sim_inside_program_posted(qp, message->requests, (uint32_t)message->at);
         break;
     case VB_SIM_RELEASE:
         vb_sim_nic_release(&own->user);
@@ -553,7 +549,8 @@ static void program_pump(struct vb_nic_qp *nic)
     struct vb_sim_message *message = attachment_post(own, VB_SIM_PUMP);
 
     message->token = attachment_qp_of(nic)->token;
-    message->flags = nic->waits_for_bell ? VB_SIM_RINGING : 0;
+    message->flags = (uint8_t)((nic->waits_for_bell ? VB_SIM_RINGING : 0) |
+                               (nic->inside && nic->is_told ? VB_SIM_TOLD : 0));
     attachment_serve(own);
 }
 

@@ -159,6 +159,24 @@ static int join_engine(struct vb_sim_hca *hca, struct vb_qp *qp)
     return error ? error : vb_engine_connect(hca->engine, qp, &path);
 }
 
+static const struct vb_sim_page_port *page_port_of(const struct vb_qp *qp)
+{
+    return &vb_sim_hca_of_qp(qp)->page->port[vb_qp_port(qp)->number - 1u];
+}
+
+/* Does the adapter know of requests only when the world says so? */
+static bool counts(const struct vb_qp *qp)
+{
+    return page_port_of(qp)->counts;
+}
+
+static void hca_qp_free(struct vb_sim_hca_qp *own)
+{
+    if (own)
+        free(own->bells);
+    free(own);
+}
+
 static int join_adapter(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
@@ -167,16 +185,23 @@ static int join_adapter(struct vb_qp *qp)
 
     if (!made)
         return -ENOMEM;
+    if (counts(qp)) {
+        made->bells = calloc(qp->sq_mask + 1u, 1);
+        if (!made->bells) {
+            free(made);
+            return -ENOMEM;
+        }
+    }
     hca->page->question = (struct vb_sim_question){.port = (uint8_t)(vb_qp_port(qp)->number - 1u),
                                                    .reliable = vb_qp_reliable_type(qp->type),
                                                    .token = (uintptr_t)qp};
     error = vb_sim_hca_ask(hca, VB_SIM_CONNECT);
     if (error) {
-        free(made);
+        hca_qp_free(made);
         return error;
     }
     made->number = hca->page->question.qp;
-    made->told = qp->sq_posted;
+    made->posted = made->told = qp->sq_posted;
     qp->verbs->port_data = made;
     return 0;
 }
@@ -194,12 +219,78 @@ static void hca_ring(struct vb_qp *qp)
         vb_engine_hold(qp, true);
 }
 
+/* Bytes of a request, by the rule of vb_sim_inside_request_bytes. */
+static uint32_t request_bytes(const struct vb_qp *qp, const struct vb_sq_wqe *wqe)
+{
+    bool sends = wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM;
+    uint32_t bytes = qp->type == IBV_QPT_UD ? 64 : sends ? 16 : 32, length = 0;
+
+    for (int i = 0; i < wqe->wr.num_sge; ++i)
+        length += wqe->sge[i].length;
+    if (wqe->wr.opcode != IBV_WR_RDMA_READ && length <= page_port_of(qp)->inline_most)
+        bytes += 4 + length;
+    else
+        bytes += 16 * (uint32_t)wqe->wr.num_sge;
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Tells the world of the requests since the last call; it charges the host for them, and says when
+ * they are in the adapter. */
+static void tell_posted(struct vb_qp *qp)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+    uint32_t requests = qp->sq_posted - own->posted;
+    uint64_t bytes = 0;
+    struct vb_sim_message *message;
+
+    if (!requests)
+        return;
+    for (; own->posted != qp->sq_posted; ++own->posted)
+        bytes += request_bytes(qp, &qp->sq[own->posted & qp->sq_mask]);
+    own->bells[(own->posted - 1) & qp->sq_mask] = true;
+    if (qp->endpoint)
+        qp->endpoint->untold += requests;
+    message = vb_sim_hca_post(vb_sim_hca_of_qp(qp), VB_SIM_POSTED);
+    message->qp = own->number;
+    message->requests = requests;
+    message->at = bytes;
+}
+
+void vb_sim_hca_told(struct vb_qp *qp)
+{
+    struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+    uint32_t before = own->told;
+    bool is_last;
+
+    do {
+        uint8_t *bell = &own->bells[own->told++ & qp->sq_mask];
+
+        is_last = *bell;
+        *bell = false;
+    } while (!is_last);
+    if (!qp->endpoint)
+        return;
+    qp->endpoint->untold -= own->told - before;
+    vb_engine_attend(hca->engine, qp, vb_sim_hca_now(hca) / PS_IN_NS);
+}
+
+/* Is the next datagram's request in the adapter? */
+static bool is_told(struct vb_qp *qp)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+
+    tell_posted(qp);
+    own->waits_for_bell = (int32_t)(own->told - qp->sq_next) <= 0; /* some may have been flushed */
+    return !own->waits_for_bell;
+}
+
 /* Has a datagram to wait for the doorbell: the first one, after the QP had none to send? */
 static bool has_to_ring(struct vb_qp *qp)
 {
     struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
 
-    if (!own->saw_bell && vb_sim_hca_of_qp(qp)->page->port[vb_qp_port(qp)->number - 1u].rings) {
+    if (!own->saw_bell && page_port_of(qp)->rings) {
         hca_ring(qp);
         return true;
     }
@@ -222,10 +313,11 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     uint32_t port = vb_qp_port(qp)->number - 1u;
+    bool may_go = !counts(qp) || is_told(qp);
     struct vb_packet packet;
     struct vb_path path;
 
-    if (!hca_port_takes(hca, port, ah->attr.sl) || has_to_ring(qp)) {
+    if (!may_go || !hca_port_takes(hca, port, ah->attr.sl) || has_to_ring(qp)) {
         vb_sim_hca_end_call(hca);
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
@@ -241,57 +333,15 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     return 0;
 }
 
-/* Bytes of a request, by the rule of vb_sim_inside_request_bytes. */
-static uint32_t request_bytes(const struct vb_sq_wqe *wqe, uint32_t inline_most)
-{
-    bool sends = wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM;
-    uint32_t bytes = sends ? 16 : 32, length = 0;
-
-    for (int i = 0; i < wqe->wr.num_sge; ++i)
-        length += wqe->sge[i].length;
-    if (wqe->wr.opcode != IBV_WR_RDMA_READ && length <= inline_most)
-        bytes += 4 + length;
-    else
-        bytes += 16 * (uint32_t)wqe->wr.num_sge;
-    return (bytes + 63) / 64 * 64;
-}
-
-/* Tells the world of the requests since the last call; it charges the host for them. */
-static void tell_posted(struct vb_qp *qp, uint32_t inline_most, bool idle)
-{
-    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
-    uint32_t requests = 0;
-    uint64_t bytes = 0;
-    struct vb_sim_message *message;
-
-    for (; own->told != qp->sq_posted; ++own->told, ++requests) {
-        const struct vb_sq_wqe *wqe = &qp->sq[own->told & qp->sq_mask];
-
-        bytes += request_bytes(wqe, inline_most);
-    }
-    if (!requests)
-        return;
-    message = vb_sim_hca_post(vb_sim_hca_of_qp(qp), VB_SIM_POSTED);
-    message->qp = own->number;
-    message->requests = requests;
-    message->at = bytes;
-    message->flags = idle ? VB_SIM_HELD : 0;
-    if (!idle || own->waits_for_bell)
-        return;
-    own->waits_for_bell = true;
-    vb_engine_hold(qp, true);
-}
-
 static void hca_kick(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
-    const struct vb_sim_page_port *at = &hca->page->port[vb_qp_port(qp)->number - 1u];
     const struct vb_endpoint *ep = qp->endpoint;
 
-    if (ep && at->counts)
-        tell_posted(qp, at->inline_most, ep->requester.begun == qp->sq_next);
-    else if (ep && hca->page->port[vb_qp_port(qp)->number - 1u].rings &&
-             ep->requester.begun == qp->sq_next && qp->sq_posted != qp->sq_next)
+    if (ep && counts(qp))
+        tell_posted(qp);
+    else if (ep && page_port_of(qp)->rings && ep->requester.begun == qp->sq_next &&
+             qp->sq_posted != qp->sq_next)
         hca_ring(qp);
     vb_engine_attend(hca->engine, qp, vb_sim_hca_now(hca) / PS_IN_NS);
     vb_sim_hca_pump(hca);
@@ -355,7 +405,7 @@ static void hca_disconnect(struct vb_qp *qp)
     vb_qp_count_poller(qp, false);
     if (vb_sim_hca_qp_of(qp))
         vb_sim_hca_post(hca, VB_SIM_DISCONNECT)->qp = vb_sim_hca_qp_of(qp)->number;
-    free(vb_sim_hca_qp_of(qp));
+    hca_qp_free(vb_sim_hca_qp_of(qp));
     qp->verbs->port_data = NULL;
     vb_sim_hca_end_call(hca);
 }

@@ -50,7 +50,10 @@ struct vb_sim_hca_qp {
     struct vb_sim_qp_number number;
     bool waits_for_bell; /* the adapter has not seen the doorbell yet */
     bool saw_bell;       /* of datagrams: it has, and they are not all sent yet */
-    uint32_t told;       /* the number of requests that POSTED has told of */
+    uint32_t posted;     /* the number of requests that POSTED has told the world of */
+    uint32_t told;       /* of those, how many are in the adapter */
+    uint8_t *bells;      /* where the port `counts`, of each place in the send queue: is its request
+                            the last one of a POSTED? */
 };
 
 static inline struct vb_sim_hca *vb_sim_hca_of(const struct vb_adapter *adapter)
@@ -68,6 +71,8 @@ static inline struct vb_sim_hca_qp *vb_sim_hca_qp_of(const struct vb_qp *qp)
     return qp->verbs->port_data;
 }
 
+/* The requests of one POSTED are in the adapter. */
+void vb_sim_hca_told(struct vb_qp *qp);
 /* VB_SIM_STEP. With `until` 0 it counts as an empty poll. */
 int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until);
 uint64_t vb_sim_hca_now(const struct vb_sim_hca *hca); /* ps */

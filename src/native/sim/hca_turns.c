@@ -569,6 +569,8 @@ static void hca_take(struct vb_sim_hca *hca, const struct vb_sim_message *messag
         vb_sim_hca_qp_of(hca_qp_by(message->token))->waits_for_bell =
             message->flags & VB_SIM_RINGING;
         vb_sim_hca_qp_of(hca_qp_by(message->token))->saw_bell = true;
+        if (message->flags & VB_SIM_TOLD)
+            vb_sim_hca_told(hca_qp_by(message->token));
         break;
     default:
         break;

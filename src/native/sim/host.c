@@ -218,9 +218,20 @@ static bool host_is_idle(const struct vb_sim_qp *qp)
 void vb_sim_doorbell(struct vb_sim_qp *qp)
 {
     if (VB_UNLIKELY(qp->nic.inside != NULL))
-        vb_sim_inside_posted(qp, host_is_idle(qp));
+        vb_sim_inside_posted(qp);
     else if (VB_UNLIKELY(vb_sim_qp_host(qp)->nic.config->doorbell) && host_is_idle(qp))
         vb_sim_nic_ring(&qp->nic);
+    host_attend(qp);
+}
+
+/* The requests of a doorbell are in the adapter, unless the flow has failed meanwhile. */
+static void host_tell(const struct vb_sim *sim, uint32_t flow, uint32_t requests)
+{
+    struct vb_sim_qp *qp = sim->ends[flow].qp[0];
+
+    if (!qp)
+        return;
+    vb_sim_inside_told(qp, requests);
     host_attend(qp);
 }
 
@@ -528,6 +539,9 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_TAKEN:
         vb_sim_flow_taken(sim, index, argument);
         break;
+    case VB_SIM_CALL_TOLD:
+        host_tell(sim, index, argument);
+        break;
     default:
         vb_sim_inside_wake(sim->host[index], argument);
     }
@@ -547,6 +561,7 @@ static uint32_t host_node_of(const void *context, uint32_t what, uint32_t index)
         return qp ? qp->nic->node : sim->host[0]->nic.node;
     case VB_SIM_CALL_END:
     case VB_SIM_CALL_START:
+    case VB_SIM_CALL_TOLD:
         return sim->host[sim->flow[index].source]->nic.node;
     case VB_SIM_CALL_TCP:
     case VB_SIM_CALL_TCP_ACK: /* a world of TCP has one partition */

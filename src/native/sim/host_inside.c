@@ -112,24 +112,42 @@ static uint64_t place_of(const struct vb_sim_host *host, const struct vb_world_p
     return (uint64_t)(vb_wire_get32(at->header + 8) & PSN_MASK) * host->sim->config.mtu;
 }
 
-static uint64_t fetch_packet(const struct vb_nic *nic, const struct vb_inside_qp *own,
-                             const struct vb_world_packet *at)
+/* The delay until the request of a flow's datagram is in the adapter. */
+static uint64_t post_datagram(struct vb_inside *inside, uint64_t now,
+                              const struct vb_world_packet *at)
+{
+    bool is_flows = (at->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_UD &&
+                    !(at->flags & (VB_WORLD_HAS_BYTES | VB_WORLD_TCP));
+
+    return is_flows ? vb_sim_inside_charge_post(inside, core_of(inside, inside->flow), now, 1,
+                                                vb_sim_inside_request_bytes(
+                                                    inside, VB_INSIDE_ADDRESSES, true, at->payload))
+                    : 0;
+}
+
+/* The delay until a packet's payload is in the adapter. */
+static uint64_t fetch_packet(const struct vb_nic *nic, const struct vb_world_packet *at)
 {
     struct vb_inside *inside = nic->inside;
     const struct vb_opcode *opcode = opcode_of_packet(at);
-    uint64_t now = nic->part->now;
+    uint64_t now = nic->part->now, posted = post_datagram(inside, now, at);
 
-    if (opcode && (at->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_UD)
-        vb_sim_inside_charge_post(
-            inside, at->flags & VB_WORLD_HAS_BYTES ? PROGRAM_CORE : core_of(inside, inside->flow),
-            now, 1, vb_sim_inside_request_bytes(inside, VB_INSIDE_ADDRESSES, true, at->payload));
     if (is_inlined(inside, opcode, at->payload)) {
         ++inside->counters.inlined;
-        return own && own->arrives_at > now ? own->arrives_at - now : 0;
+        return posted;
     }
-    return vb_sim_inside_charge_fetch(inside, now, at->payload,
+    return vb_sim_inside_charge_fetch(inside, now, posted, at->payload,
                                       SENDS | vb_wire_get24(at->header + 5),
                                       place_of(host_of_nic(nic), at));
+}
+
+static uint64_t wire_time(const struct vb_nic *nic, uint32_t bytes)
+{
+    uint32_t number = nic->part->node[nic->node].port[0];
+
+    return number == VB_WORLD_NONE
+               ? 0
+               : (uint64_t)bytes * 8 * VB_WORLD_SECOND / nic->part->port[number].rate;
 }
 
 /*
@@ -139,22 +157,32 @@ static uint64_t fetch_packet(const struct vb_nic *nic, const struct vb_inside_qp
 static void plan_fetch(struct vb_nic *nic, uint32_t bytes, uint64_t leave_at)
 {
     struct vb_inside *inside = nic->inside;
-    uint32_t number = nic->part->node[nic->node].port[0];
     uint64_t lead = inside->config.round_trip + inside->config.memory +
                     ((VB_INSIDE_AHEAD * inside->config.byte_time) >> VB_INSIDE_SHIFT);
-    uint64_t took = number == VB_WORLD_NONE
-                        ? 0
-                        : (uint64_t)bytes * 8 * VB_WORLD_SECOND / nic->part->port[number].rate;
 
     /* Walks overlap only if fetches do. */
     if (inside->config.iommu_entries && inside->config.iommu_walks > 1)
         lead += inside->config.iommu_miss;
     if (inside->wire_free_at < leave_at)
         inside->wire_free_at = leave_at;
-    vb_sim_inside_record(inside, VB_INSIDE_ROW_WIRE, 0, inside->wire_free_at,
-                         inside->wire_free_at + took, bytes);
-    inside->wire_free_at += took;
+    inside->wire_free_at += wire_time(nic, bytes);
     nic->bus_free_at = inside->wire_free_at > lead ? inside->wire_free_at - lead : 0;
+}
+
+/* A packet goes to the port, and from there in its turn. */
+static void leave(struct vb_nic *nic, uint32_t packet)
+{
+    struct vb_inside *inside = nic->inside;
+    struct vb_world_partition *part = nic->part;
+    uint32_t bytes = vb_world_packet_at(part, packet)->bytes;
+
+    if (inside->wire_recorded < part->now)
+        inside->wire_recorded = part->now;
+    inside->wire_recorded += wire_time(nic, bytes);
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_WIRE, 0,
+                         inside->wire_recorded - wire_time(nic, bytes), inside->wire_recorded,
+                         bytes);
+    vb_world_send(part, nic->node, packet);
 }
 
 static void wait_for_payload(struct vb_nic *nic, uint32_t packet, uint64_t leave_at)
@@ -163,6 +191,7 @@ static void wait_for_payload(struct vb_nic *nic, uint32_t packet, uint64_t leave
     struct vb_inside *inside = nic->inside;
 
     vb_world_packet_at(part, packet)->next = VB_WORLD_NONE;
+    vb_world_packet_at(part, packet)->keeper = inside->flow; /* which is of use in a switch alone */
     if (inside->first == VB_WORLD_NONE)
         inside->first = packet;
     else
@@ -185,7 +214,7 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
                    : at->flags & VB_WORLD_TCP ? label_of_segment(at)
                                               : VB_INSIDE_NO_FLOW;
     if (at->payload)
-        leave_at += fetch_packet(nic, own, at);
+        leave_at += fetch_packet(nic, at);
     if (leave_at > part->now ||
         (own && own->leave_at > part->now && at->header[0] != VB_TRANSPORT_CNP)) {
         leave_at = leave_at > inside->leave_at ? leave_at : inside->leave_at;
@@ -197,17 +226,19 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
     if (leave_at > part->now)
         wait_for_payload(nic, packet, leave_at);
     else
-        vb_world_send(part, nic->node, packet);
+        leave(nic, packet);
 }
 
 void vb_sim_inside_leave(struct vb_sim_host *host)
 {
     struct vb_world_partition *part = host->nic.part;
-    uint32_t packet = host->nic.inside->first;
+    struct vb_inside *inside = host->nic.inside;
+    uint32_t packet = inside->first;
 
-    host->nic.inside->first = vb_world_packet_at(part, packet)->next;
+    inside->first = vb_world_packet_at(part, packet)->next;
+    inside->flow = vb_world_packet_at(part, packet)->keeper;
     --part->kept;
-    vb_world_send(part, host->nic.node, packet);
+    leave(&host->nic, packet);
 }
 
 /* ---- packets in ------------------------------------------------------------------------------ */
@@ -250,13 +281,26 @@ static enum vb_inside_request request_kind(enum ibv_wr_opcode opcode)
                                                                    : VB_INSIDE_NAMES_MEMORY;
 }
 
-void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle)
+/* The requests that a core posts by one doorbell reach the adapter in their order. Returns when. */
+static uint64_t post(struct vb_nic_qp *qp, uint32_t core, uint32_t requests, uint64_t bytes)
+{
+    struct vb_inside_qp *own = qp->inside;
+    uint64_t now = qp->nic->part->now, at;
+
+    at = now + vb_sim_inside_charge_post(qp->nic->inside, core, now, requests, bytes);
+    own->arrives_at = at > own->arrives_at ? at : own->arrives_at;
+    return own->arrives_at;
+}
+
+void vb_sim_inside_posted(struct vb_sim_qp *qp)
 {
     struct vb_inside *inside = qp->nic.nic->inside;
     struct vb_inside_qp *own = qp->nic.inside;
     uint32_t requests = qp->qp.sq ? qp->qp.sq_posted - own->rung : 0;
-    uint64_t bytes = 0, delay;
+    uint64_t bytes = 0, at;
 
+    if (!requests)
+        return;
     for (uint32_t i = 0; i < requests; ++i) {
         const struct vb_sq_wqe *wqe = &qp->qp.sq[(own->rung + i) & qp->qp.sq_mask];
 
@@ -265,26 +309,25 @@ void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle)
                                         wqe->wr.opcode != IBV_WR_RDMA_READ, wqe->sge[0].length);
     }
     own->rung += requests;
+    qp->qp.endpoint->untold += requests;
     inside->flow = qp->flow;
-    delay = vb_sim_inside_charge_post(inside, core_of(inside, qp->flow), qp->nic.nic->part->now,
-                                      requests, bytes);
-    own->arrives_at = qp->nic.nic->part->now + delay;
-    if (idle)
-        vb_sim_nic_ring_after(&qp->nic, delay);
+    at = post(&qp->nic, core_of(inside, qp->flow), requests, bytes);
+    vb_world_call(qp->nic.nic->part, at, VB_SIM_CALL_TOLD | requests << VB_SIM_CALL_BITS, qp->flow);
 }
 
-void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
-                                  bool idle)
+/* The flow may have begun again since they were posted. */
+void vb_sim_inside_told(struct vb_sim_qp *qp, uint32_t requests)
 {
-    struct vb_inside *inside = qp->nic->inside;
-    uint64_t now = qp->nic->part->now, delay;
+    struct vb_endpoint *ep = qp->qp.endpoint;
 
-    inside->flow = VB_INSIDE_NO_FLOW;
-    delay = vb_sim_inside_charge_post(inside, PROGRAM_CORE, now, requests, bytes);
-    if (requests)
-        qp->inside->arrives_at = now + delay;
-    if (idle)
-        vb_sim_nic_ring_after(qp, delay);
+    if (ep)
+        ep->untold -= requests < ep->untold ? requests : ep->untold;
+}
+
+void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes)
+{
+    qp->nic->inside->flow = VB_INSIDE_NO_FLOW;
+    vb_sim_nic_tell_after(qp, post(qp, PROGRAM_CORE, requests, bytes) - qp->nic->part->now);
 }
 
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions)

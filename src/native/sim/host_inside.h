@@ -28,11 +28,11 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
 void vb_sim_inside_leave(struct vb_sim_host *host);
 /* A packet has arrived: the delay until it has its effect; 0: at once. */
 uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet);
-/* A flow has posted requests; `idle`: its queue pair is working on none. */
-void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle);
-/* A program has: so many, of so many bytes. */
-void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
-                                  bool idle);
+/* A flow has posted requests. VB_SIM_CALL_TOLD comes when the adapter has them. */
+void vb_sim_inside_posted(struct vb_sim_qp *qp);
+void vb_sim_inside_told(struct vb_sim_qp *qp, uint32_t requests);
+/* A program has: so many, of so many bytes. VB_NIC_DOORBELL comes when the adapter has them. */
+void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes);
 /* So many completions of the host's program are written. */
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions);
 /* It has taken so many, and so many messages among them. */

@@ -380,10 +380,10 @@ static uint64_t wait_for_tags(struct vb_inside *inside, uint64_t now, uint32_t b
     return wait + (bytes > window ? (bytes - window) * trip / window : 0);
 }
 
-uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint32_t bytes,
-                                    uint64_t space, uint64_t at)
+uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
+                                    uint32_t bytes, uint64_t space, uint64_t at)
 {
-    uint64_t delay = inside_translate(inside, now, bytes, space, at);
+    uint64_t delay = posted + inside_translate(inside, now, bytes, space, at);
     uint64_t wait = wait_for_tags(inside, now, bytes), read;
 
     inside->counters.fetched += bytes;

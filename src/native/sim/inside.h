@@ -118,10 +118,11 @@ struct vb_inside {
     uint64_t *walk_free_at;
     struct vb_inside_cache iotlb, mtt;
     struct vb_inside_counters counters;
-    uint64_t wire_free_at;
-    uint64_t leave_at;    /* of the last of the packets that wait for their payload */
-    uint64_t placed_at;   /* of the last of those that wait for their place in memory */
-    uint32_t first, last; /* packets that wait for their payload; host_inside.c */
+    uint64_t wire_free_at;  /* when the packets that were made have left */
+    uint64_t wire_recorded; /* the same of those that went to the port: in slices */
+    uint64_t leave_at;      /* of the last of the packets that wait for their payload */
+    uint64_t placed_at;     /* of the last of those that wait for their place in memory */
+    uint32_t first, last;   /* packets that wait for their payload; host_inside.c */
     struct vb_inside_slice *slice;
     uint32_t sliced;
     uint32_t flow;              /* for whom the next calls are: recorded in slices */
@@ -133,7 +134,7 @@ struct vb_inside {
 /* What a connection has of its own. */
 struct vb_inside_qp {
     uint64_t leave_at;   /* of its last packet that waits for its payload */
-    uint64_t arrives_at; /* of its last requests in the adapter */
+    uint64_t arrives_at; /* its last requests, in the adapter */
     uint32_t rung;       /* the number of requests that doorbells have told of */
     uint32_t owed;       /* completed requests whose successors are not posted yet */
 };
@@ -159,9 +160,10 @@ uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t no
  */
 uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
                                    uint32_t requests, uint64_t bytes);
-/* The delay until so many bytes of payload, `at` in the connection's memory, are in the adapter. */
-uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint32_t bytes,
-                                    uint64_t space, uint64_t at);
+/* The delay until so many bytes of payload, `at` in the connection's memory, are in the adapter,
+ * which knows of them after the delay `posted`. */
+uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
+                                    uint32_t bytes, uint64_t space, uint64_t at);
 /* The delay until the adapter has written them to memory, and is free of them. */
 uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
                                     uint64_t space, uint64_t at);

@@ -215,8 +215,14 @@ void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event)
     else
         qp->waits_for_bell = false;
     qp->saw_bell = true;
+    qp->is_told = event == VB_NIC_DOORBELL;
     nic_let_go(qp);
     nic_user_of(qp)->calls->pump(qp);
+}
+
+void vb_sim_nic_tell_after(struct vb_nic_qp *qp, uint64_t delay)
+{
+    nic_call(qp, VB_NIC_DOORBELL, delay);
 }
 
 void vb_sim_nic_ring_after(struct vb_nic_qp *qp, uint64_t delay)

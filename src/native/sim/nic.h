@@ -49,6 +49,7 @@ struct vb_nic_qp {
     bool waits_for_lane : 1; /* it is in vb_nic_user.held */
     bool waits_for_rate : 1;
     bool waits_for_bell : 1;     /* the adapter has not seen the doorbell yet */
+    bool is_told : 1;            /* in `pump`: the adapter knows of the requests of a doorbell */
     bool saw_bell : 1;           /* of datagrams: it has, and they are not all sent yet */
     struct vb_inside_qp *inside; /* NULL: its host has none (inside.h) */
 };
@@ -88,7 +89,7 @@ enum vb_nic_event {
     VB_NIC_DOORBELL,
     VB_NIC_BUS,
     VB_NIC_EVENTS,
-    VB_NIC_EVENT_BITS = 4
+    VB_NIC_EVENT_BITS = 5
 };
 
 enum { VB_NIC_GENERATIONS = 1 << 20 };
@@ -122,6 +123,8 @@ void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp);
 struct vb_nic_qp *vb_sim_nic_find(const struct vb_nic_table *table, uint32_t slot,
                                   uint32_t generation);
 /* The event VB_NIC_RATE or VB_NIC_DOORBELL of this connection. */
+/* Calls `pump` after that delay. */
+void vb_sim_nic_tell_after(struct vb_nic_qp *qp, uint64_t delay);
 void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event);
 
 /* Queues are rings, of which `last` is the last one; NULL: empty. Adds it, or removes it, if it is

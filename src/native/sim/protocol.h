@@ -48,7 +48,7 @@
 #include "wire/headers.h"
 
 enum {
-    VB_SIM_PROTOCOL_VERSION = 11,
+    VB_SIM_PROTOCOL_VERSION = 12,
     VB_SIM_MESSAGES = 32,  /* room of a list */
     VB_SIM_SPARES = 4,     /* packets that the program can send before a turn */
     VB_SIM_READABLES = 15, /* descriptors of a program that can become readable before a turn */
@@ -78,8 +78,8 @@ enum vb_sim_message_kind {
     VB_SIM_RECEIVED,   /* qp, level, flags, bth, length, traffic_class: the engine has handled a
                           packet with a mark or telemetry, or a notification */
     VB_SIM_RING,       /* qp: it was idle and has new requests; the program holds it until PUMP */
-    VB_SIM_POSTED,     /* qp, requests, at: new ones of so many bytes, where the port `counts`;
-                          flags: HELD: as RING */
+    VB_SIM_POSTED,     /* qp, requests, at: new ones of so many bytes, where the port `counts`:
+                          the adapter has them at PUMP */
     VB_SIM_RELEASE,    /* asks for HOLD of the connections whose lane and port are free by now */
     VB_SIM_PUMPED,     /* flags: asks for READY when a port is free, if there is MORE to send */
     VB_SIM_EXPIRE_AT,  /* at: asks for EXPIRE then */
@@ -104,6 +104,7 @@ enum vb_sim_message_flag {
     VB_SIM_MORE = 1 << 4,
     VB_SIM_HELD = 1 << 5,
     VB_SIM_RINGING = 1 << 6,
+    VB_SIM_TOLD = 1 << 7, /* PUMP: the requests of one POSTED are in the adapter */
 };
 
 /* A queue pair as the world knows it: `slot` and `generation` of struct vb_nic_qp. */

@@ -379,7 +379,7 @@ cdef int _fill_page(World world, vb_sim_page *page, tuple hosts) except -1:
         port.host = host
         port.infiniband = framing == VB_SIM_INFINIBAND
         own, _ = world._insides.get(host, (None, None))
-        port.rings = nic.doorbell > 0 or own is not None
+        port.rings = nic.doorbell > 0
         port.counts = own is not None
         port.inline_most = own.hca.inline if own is not None else 0
         port.notice_level = VB_NIC_OWN_LEVEL if nic.notice_level is None else nic.notice_level
