@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/socket.h"
 #include "sim/tcp.h"
@@ -20,6 +21,17 @@ enum {
     PROGRAM_CORE = 0, /* a program is one thread */
     PS_IN_NS = 1000,  /* its completion queues have the next whole ns */
 };
+
+/* What VB_SIM_CALL_WAKE is about: a core, or a descriptor of the program. */
+enum host_wake {
+    WAKE_IS_DUE,  /* a moderated interrupt */
+    WAKE_ARRIVES, /* an interrupt */
+    WAKE_FINDS,   /* a core finds a completion without one */
+    WAKE_RUNS,    /* the program */
+    WAKE_BITS = 2
+};
+
+#define LAST_OF_INTERRUPT (1ull << 63) /* in vb_inside_core.waits */
 
 static const uint32_t PSN_MASK = 0xffffff;
 
@@ -78,10 +90,14 @@ static uint32_t label_of_arrival(const struct vb_sim_host *host, const struct vb
     return found ? vb_sim_qp_of(found)->flow : VB_INSIDE_NO_FLOW;
 }
 
+static enum vb_sim_taken taken_of_wait(uint64_t wait)
+{
+    return (enum vb_sim_taken)((wait & ~LAST_OF_INTERRUPT) >> ITEM_BITS);
+}
+
 static uint32_t label_of_wait(uint64_t wait)
 {
-    return (enum vb_sim_taken)(wait >> ITEM_BITS) == VB_SIM_TAKEN_READABLE ? VB_INSIDE_NO_FLOW
-                                                                           : (uint32_t)wait;
+    return taken_of_wait(wait) == VB_SIM_TAKEN_READABLE ? VB_INSIDE_NO_FLOW : (uint32_t)wait;
 }
 
 /* ---- packets out ----------------------------------------------------------------------------- */
@@ -374,34 +390,45 @@ uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-static void call_taken(const struct vb_sim_host *host, uint64_t at, enum vb_sim_taken what,
-                       uint32_t number)
+static void call_wake(const struct vb_sim_host *host, uint64_t at, enum host_wake what,
+                      uint32_t number)
 {
-    struct vb_world_partition *part = host->nic.part;
+    vb_world_call(host->nic.part, at,
+                  VB_SIM_CALL_WAKE | (number << WAKE_BITS | what) << VB_SIM_CALL_BITS,
+                  host->nic.number);
+}
 
+static void call_taken(const struct vb_sim_host *host, uint64_t at, enum vb_sim_taken what,
+                       uint32_t item)
+{
     if (what == VB_SIM_TAKEN_READABLE)
-        vb_world_call(part, at, VB_SIM_CALL_WAKE | (number << 1 | 1) << VB_SIM_CALL_BITS,
-                      host->nic.number);
+        call_wake(host, at, WAKE_RUNS, item);
     else if (what != VB_SIM_TAKEN_RECEIVED)
-        vb_world_call(part, at, VB_SIM_CALL_TAKEN | what << VB_SIM_CALL_BITS, number);
+        vb_world_call(host->nic.part, at, VB_SIM_CALL_TAKEN | what << VB_SIM_CALL_BITS, item);
 }
 
 /*
  * A core takes a completion; one of a message posts its receive request again. A program that is
- * woken takes all that have come since the last time.
+ * woken takes all that have come since the last time. Returns when it has done so.
  */
-static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                uint64_t cause, enum vb_sim_taken what)
+static uint64_t take_completion(const struct vb_sim_host *host, uint32_t core,
+                                enum vb_sim_taken what, uint32_t item)
 {
+    struct vb_inside *inside = host->nic.inside;
+    uint64_t now = host->nic.part->now;
     uint32_t taken = 1, received = what == VB_SIM_TAKEN_RECEIVED || what == VB_SIM_TAKEN_LAST;
 
+    inside->flow = what == VB_SIM_TAKEN_READABLE ? VB_INSIDE_NO_FLOW : item;
     if (what == VB_SIM_TAKEN_READABLE) {
         taken = inside->untaken ? inside->untaken : 1;
         received = inside->unposted;
         inside->untaken = inside->unposted = 0;
     }
-    vb_sim_inside_charge(inside, core, now, cause, VB_INSIDE_POST, received);
-    return vb_sim_inside_charge(inside, core, now, cause, VB_INSIDE_POLL, taken);
+    now += vb_sim_inside_charge(inside, core, now, VB_INSIDE_POLL, taken);
+    if (received)
+        now = host->nic.part->now +
+              vb_sim_inside_charge(inside, core, host->nic.part->now, VB_INSIDE_POST, received);
+    return now;
 }
 
 /* The time from now until a program's completion queue has what is written now. */
@@ -410,108 +437,179 @@ static uint64_t program_written(const struct vb_inside *inside)
     return vb_sim_inside_write_time(inside) + PS_IN_NS;
 }
 
-/* The interrupt of a core, for all completions that wait for it. */
+static int list_grow(struct vb_inside_list *list)
+{
+    uint32_t room = list->room ? 2 * list->room : FIRST_WAITS;
+    uint64_t *grown;
+
+    if (list->count < list->room)
+        return 0;
+    grown = realloc(list->item, room * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    list->item = grown;
+    list->room = room;
+    return 0;
+}
+
+/* False: there is no memory, and the run ends. */
+static bool list_add(const struct vb_sim_host *host, struct vb_inside_list *list, uint64_t item)
+{
+    int error = list_grow(list);
+
+    if (error)
+        host->nic.part->error = error;
+    else
+        list->item[list->count++] = item;
+    return !error;
+}
+
+static void list_remove(struct vb_inside_list *list, uint32_t count)
+{
+    list->count -= count;
+    memmove(list->item, list->item + count, list->count * sizeof(*list->item));
+}
+
+/* The interrupt of a core, for the completions that wait for one. */
 static void raise_interrupt(const struct vb_sim_host *host, uint32_t number, bool follows)
 {
     struct vb_inside *inside = host->nic.inside;
     struct vb_inside_core *core = &inside->core[number];
-    uint64_t now = host->nic.part->now;
-    uint64_t path;
+    uint64_t at = host->nic.part->now;
 
-    inside->flow = label_of_wait(core->waits[0]);
-    path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1, follows);
-    path -= core->free_at - now;
-    for (uint32_t i = 0; i < core->waiting; ++i) {
-        enum vb_sim_taken what = (enum vb_sim_taken)(core->waits[i] >> ITEM_BITS);
-
-        inside->flow = label_of_wait(core->waits[i]);
-        core->woken_until = now + path + take_completion(inside, number, now, now + path, what);
-        if (what == VB_SIM_TAKEN_READABLE && core->woken_until < now + program_written(inside))
-            core->woken_until = now + program_written(inside);
-        call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
-    }
-    core->waiting = 0;
+    inside->flow = label_of_wait(core->waits.item[core->raised]);
+    at += vb_sim_inside_charge_message(inside, at, core->waits.count - core->raised - 1, follows);
+    core->waits.item[core->waits.count - 1] |= LAST_OF_INTERRUPT;
+    core->raised = core->waits.count;
     core->timer_at = VB_WORLD_NEVER;
+    if (core->woken_until < at + vb_sim_inside_interrupt_time(inside))
+        core->woken_until = at + vb_sim_inside_interrupt_time(inside);
+    call_wake(host, at, WAKE_ARRIVES, number);
 }
 
-static int core_grow(struct vb_inside_core *core)
+/* It is at the processor, whose process finds what it was raised for. */
+static void take_interrupt(const struct vb_sim_host *host, uint32_t number)
 {
-    uint32_t room = core->room ? 2 * core->room : FIRST_WAITS;
-    uint64_t *grown;
+    struct vb_inside *inside = host->nic.inside;
+    struct vb_inside_core *core = &inside->core[number];
+    uint64_t now = host->nic.part->now, wait;
+    uint64_t written = now - vb_sim_inside_message_time(inside) + PS_IN_NS;
+    uint32_t taken = 0;
 
-    if (core->waiting < core->room)
-        return 0;
-    grown = realloc(core->waits, room * sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    core->waits = grown;
-    core->room = room;
-    return 0;
+    inside->flow = label_of_wait(core->waits.item[0]);
+    vb_sim_inside_charge_interrupt(inside, number, now);
+    do {
+        wait = core->waits.item[taken++];
+        core->woken_until = take_completion(host, number, taken_of_wait(wait), (uint32_t)wait);
+        if (taken_of_wait(wait) == VB_SIM_TAKEN_READABLE && core->woken_until < written)
+            core->woken_until = written;
+        call_taken(host, core->woken_until, taken_of_wait(wait), (uint32_t)wait);
+    } while (!(wait & LAST_OF_INTERRUPT));
+    core->raised -= taken;
+    list_remove(&core->waits, taken);
 }
 
-static void wait_for_interrupt(struct vb_sim_host *host, uint32_t number, enum vb_sim_taken what,
-                               uint32_t item, uint64_t written)
+/* The first completion that comes without an interrupt is in memory. */
+static void find(const struct vb_sim_host *host, uint32_t number)
+{
+    struct vb_inside_core *core = &host->nic.inside->core[number];
+    uint64_t item = core->comes.item[0], at;
+
+    list_remove(&core->comes, 1);
+    at = take_completion(host, number, taken_of_wait(item), (uint32_t)item);
+    if (core->woken_until < at)
+        core->woken_until = at;
+    call_taken(host, core->woken_until, taken_of_wait(item), (uint32_t)item);
+}
+
+/* All of a host come in their order, as each takes the same time. */
+static void find_later(const struct vb_sim_host *host, uint32_t number, uint64_t item,
+                       uint64_t written)
+{
+    if (list_add(host, &host->nic.inside->core[number].comes, item))
+        call_wake(host, host->nic.part->now + written, WAKE_FINDS, number);
+}
+
+/* The process of a core is awake, or will be, and finds one more completion. */
+static void join_others(const struct vb_sim_host *host, uint32_t number, uint64_t item,
+                        uint64_t written)
+{
+    struct vb_inside_core *core = &host->nic.inside->core[number];
+
+    ++host->nic.inside->counters.merged;
+    if (!core->raised) {
+        find_later(host, number, item, written);
+        return;
+    }
+    if (!list_add(host, &core->waits, item | LAST_OF_INTERRUPT))
+        return;
+    core->waits.item[core->raised - 1] &= ~LAST_OF_INTERRUPT;
+    core->raised = core->waits.count;
+}
+
+static void wait_for_interrupt(const struct vb_sim_host *host, uint32_t number, uint64_t item,
+                               uint64_t written)
 {
     struct vb_inside *inside = host->nic.inside;
     const struct vb_inside_config *config = &inside->config;
     struct vb_inside_core *core = &inside->core[number];
-    struct vb_world_partition *part = host->nic.part;
+    uint64_t now = host->nic.part->now;
 
-    if (!config->interrupt_time && core->woken_until > part->now + written) {
-        uint64_t taken =
-            part->now + take_completion(inside, number, part->now, part->now + written, what);
-
-        ++inside->counters.merged; /* the process finds it behind the others */
-        core->woken_until = core->woken_until > taken ? core->woken_until : taken;
-        call_taken(host, core->woken_until, what, item);
+    if (!config->interrupt_time && core->woken_until > now + written) {
+        join_others(host, number, item, written);
         return;
     }
-    if (core_grow(core)) {
-        part->error = -ENOMEM;
+    if (!list_add(host, &core->waits, item))
         return;
-    }
-    core->waits[core->waiting++] = (uint64_t)what << ITEM_BITS | item;
-    if (!config->interrupt_time || core->waiting >= config->interrupt_packets) {
+    if (!config->interrupt_time || core->waits.count - core->raised >= config->interrupt_packets) {
         raise_interrupt(host, number, true);
         return;
     }
-    if (core->waiting > 1)
+    if (core->waits.count - core->raised > 1)
         return;
-    core->timer_at = part->now + config->interrupt_time;
-    vb_world_call(part, core->timer_at, VB_SIM_CALL_WAKE | number << 1 << VB_SIM_CALL_BITS,
-                  host->nic.number);
+    core->timer_at = now + config->interrupt_time;
+    call_wake(host, core->timer_at, WAKE_IS_DUE, number);
 }
 
 void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_sim_taken what)
 {
     struct vb_inside *inside = host->nic.inside;
-    uint32_t core = core_of(inside, flow);
-    uint64_t now = host->nic.part->now, written;
+    uint64_t item = (uint64_t)what << ITEM_BITS | flow, written;
 
     inside->flow = flow;
-    written = vb_sim_inside_charge_completion(inside, now);
+    written = vb_sim_inside_charge_completion(inside, host->nic.part->now);
     if (inside->config.interrupts)
-        wait_for_interrupt(host, core, what, flow, written);
+        wait_for_interrupt(host, core_of(inside, flow), item, written);
     else
-        call_taken(host, now + written + take_completion(inside, core, now, now + written, what),
-                   what, flow);
+        find_later(host, core_of(inside, flow), item, written);
 }
 
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd)
 {
-    wait_for_interrupt(host, PROGRAM_CORE, VB_SIM_TAKEN_READABLE, (uint32_t)(fd + 1),
+    wait_for_interrupt(host, PROGRAM_CORE,
+                       (uint64_t)VB_SIM_TAKEN_READABLE << ITEM_BITS | (uint32_t)(fd + 1),
                        program_written(host->nic.inside));
 }
 
 void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
 {
-    uint32_t number = argument >> 1;
+    struct vb_inside *inside = host->nic.inside;
+    uint32_t number = argument >> WAKE_BITS;
 
-    if (argument & 1) {
-        host->nic.inside->woke_at = host->nic.part->now;
+    switch ((enum host_wake)(argument & ((1u << WAKE_BITS) - 1))) {
+    case WAKE_IS_DUE:
+        if (inside->core[number].timer_at == host->nic.part->now)
+            raise_interrupt(host, number, false);
+        break;
+    case WAKE_ARRIVES:
+        take_interrupt(host, number);
+        break;
+    case WAKE_FINDS:
+        find(host, number);
+        break;
+    default:
+        inside->woke_at = host->nic.part->now;
         vb_sim_attachment_wake(host, (int)number - 1);
-    } else if (host->nic.inside->core[number].timer_at == host->nic.part->now) {
-        raise_interrupt(host, number, false);
     }
 }
 

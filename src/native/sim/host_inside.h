@@ -45,7 +45,7 @@ uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core
 void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_sim_taken what);
 /* A descriptor of the host's program is readable, or any (-1): it is woken, on the first core. */
 void vb_sim_inside_readable(struct vb_sim_host *host, int fd);
-/* VB_SIM_CALL_WAKE: a moderated interrupt is due, or a program runs. */
+/* VB_SIM_CALL_WAKE */
 void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument);
 /* A flow begins or ends at this end; its core polls meanwhile. */
 void vb_sim_inside_flow(const struct vb_sim_host *host, uint32_t flow, bool begins);

@@ -43,12 +43,18 @@ int vb_sim_inside_create(const struct vb_inside_config *config, struct vb_inside
     return 0;
 }
 
+static void free_lists(struct vb_inside_core *core)
+{
+    free(core->waits.item);
+    free(core->comes.item);
+}
+
 void vb_sim_inside_destroy(struct vb_inside *inside)
 {
     if (!inside)
         return;
     for (uint32_t i = 0; inside->core && i < inside->config.cores; ++i)
-        free(inside->core[i].waits);
+        free_lists(&inside->core[i]);
     vb_sim_inside_cache_close(&inside->iotlb);
     vb_sim_inside_cache_close(&inside->mtt);
     free(inside->core);
@@ -85,20 +91,18 @@ static uint64_t later_of(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-/* A core has one slice at a time, none before its cause. */
-static void record_work(struct vb_inside *inside, uint32_t core, uint64_t cause, uint8_t what,
-                        uint64_t took)
+uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
+                              enum vb_inside_cost cost, uint32_t times)
 {
-    struct vb_inside_core *on = &inside->core[core];
-    uint64_t at = later_of(later_of(on->free_at - took, cause), on->recorded_until);
+    uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
 
-    on->recorded_until = at + took;
-    vb_sim_inside_record(inside, (uint8_t)core, what, at, at + took, 0);
+    inside->counters.cost[cost] += times;
+    return vb_sim_inside_work(inside, core, now, (uint8_t)cost,
+                              (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT);
 }
 
-/* The core has work from `now` on, which is recorded as of `cause`. */
-static uint64_t add_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
-                         uint8_t what, uint64_t took)
+uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
+                            uint64_t took)
 {
     struct vb_inside_core *on = &inside->core[core];
 
@@ -108,24 +112,8 @@ static uint64_t add_work(struct vb_inside *inside, uint32_t core, uint64_t now, 
     on->free_at += took;
     on->busy += took;
     if (took)
-        record_work(inside, core, cause, what, took);
+        vb_sim_inside_record(inside, (uint8_t)core, what, on->free_at - took, on->free_at, 0);
     return on->free_at - now;
-}
-
-uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
-                              enum vb_inside_cost cost, uint32_t times)
-{
-    uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
-
-    inside->counters.cost[cost] += times;
-    return add_work(inside, core, now, cause, (uint8_t)cost,
-                    (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT);
-}
-
-uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
-                            uint64_t took)
-{
-    return add_work(inside, core, now, now, what, took);
 }
 
 void vb_sim_inside_begins_to_poll(struct vb_inside *inside, uint32_t core, uint64_t now)
@@ -355,8 +343,8 @@ uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint
     uint64_t delay = config->round_trip / 2;
 
     if (requests) {
-        vb_sim_inside_charge(inside, core, now, now, VB_INSIDE_POST, requests);
-        delay += vb_sim_inside_charge(inside, core, now, now, VB_INSIDE_DOORBELL, 1);
+        vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, requests);
+        delay += vb_sim_inside_charge(inside, core, now, VB_INSIDE_DOORBELL, 1);
         inside->counters.requests += requests;
         ring(inside, now, bytes, whole);
         delay += backlog(&inside->down, now);
@@ -432,19 +420,37 @@ uint64_t vb_sim_inside_write_time(const struct vb_inside *inside)
            inside->config.round_trip / 2;
 }
 
-uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                        uint32_t merged, bool follows)
+uint64_t vb_sim_inside_message_time(const struct vb_inside *inside)
+{
+    return inside_time(inside, VB_INSIDE_MSI);
+}
+
+uint64_t vb_sim_inside_charge_message(struct vb_inside *inside, uint64_t now, uint32_t merged,
+                                      bool follows)
 {
     static const struct inside_burst message = {VB_INSIDE_SIGNAL, 1, VB_INSIDE_MSI};
     uint64_t way = follows ? vb_sim_inside_write_time(inside) : inside->config.round_trip / 2;
-    uint64_t there = now + way + inside_time(inside, VB_INSIDE_MSI);
 
     ++inside->counters.interrupts;
     inside->counters.merged += merged;
     occupy(inside, &inside->up, now, &message);
     record_burst(inside, &inside->up, now + way - inside->config.round_trip / 2, &message);
-    vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_INTERRUPT, 1);
-    vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_WAKEUP, 1);
+    return way + vb_sim_inside_message_time(inside);
+}
+
+uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now)
+{
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_INTERRUPT, 1);
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_WAKEUP, 1);
     /* One call returns from its sleep, and another has armed the queue. */
-    return there - now + vb_sim_inside_charge(inside, core, now, there, VB_INSIDE_SYSCALL, 2);
+    return vb_sim_inside_charge(inside, core, now, VB_INSIDE_SYSCALL, 2);
+}
+
+uint64_t vb_sim_inside_interrupt_time(const struct vb_inside *inside)
+{
+    const uint32_t *cost = inside->config.cost;
+    uint64_t cycles = (uint64_t)cost[VB_INSIDE_INTERRUPT] + cost[VB_INSIDE_WAKEUP] +
+                      2 * (uint64_t)cost[VB_INSIDE_SYSCALL];
+
+    return (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT;
 }

@@ -87,13 +87,19 @@ struct vb_inside_link {
     } tlp[VB_INSIDE_TLPS];
 };
 
+/* Completions, in their order: host_inside.c says what is in an item. */
+struct vb_inside_list {
+    uint32_t count, room;
+    uint64_t *item;
+};
+
 struct vb_inside_core {
     uint64_t free_at, busy;
-    uint64_t recorded_until;   /* by slices */
     uint64_t spun, spins_from; /* polled without finding anything, while `flows` are under way */
     uint32_t flows;
-    uint32_t waiting, room; /* completions that wait for an interrupt */
-    uint64_t *waits;
+    struct vb_inside_list waits; /* for an interrupt */
+    struct vb_inside_list comes; /* on their way to memory, where the core finds them without one */
+    uint32_t raised;      /* the first ones that wait, for which an interrupt is on its way */
     uint64_t timer_at;    /* of the pending interrupt; UINT64_MAX: none */
     uint64_t woken_until; /* its process has completions in hand until then */
 };
@@ -147,9 +153,8 @@ enum vb_inside_request { VB_INSIDE_SENDS, VB_INSIDE_NAMES_MEMORY, VB_INSIDE_ADDR
 uint32_t vb_sim_inside_request_bytes(const struct vb_inside *inside, enum vb_inside_request kind,
                                      bool has_payload, uint64_t payload);
 
-/* A core spends a cost so many times. Returns the time from now to the end. `cause`: when that for
- * which it is spent reaches the processor. Slices show it no earlier. */
-uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now, uint64_t cause,
+/* A core spends a cost so many times. Returns the time from now to the end. */
+uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
                               enum vb_inside_cost cost, uint32_t times);
 /* The same of work that took so many ps, and is `what` in slices. */
 uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
@@ -176,10 +181,15 @@ void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now);
 uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now);
 /* The same without a charge. */
 uint64_t vb_sim_inside_write_time(const struct vb_inside *inside);
-/* An interrupt for a core: the delay until its process runs. `merged`: completions beyond the
- * first. `follows`: it goes behind a completion that is written now. */
-uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
-                                        uint32_t merged, bool follows);
+/* The message of an interrupt: the delay until it is at the processor. `merged`: completions beyond
+ * the first. `follows`: it goes behind a completion that is written now. */
+uint64_t vb_sim_inside_charge_message(struct vb_inside *inside, uint64_t now, uint32_t merged,
+                                      bool follows);
+uint64_t vb_sim_inside_message_time(const struct vb_inside *inside); /* on the link */
+/* A core has an interrupt. Returns the time until its process runs. */
+uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now);
+/* The same of an idle core, without a charge. */
+uint64_t vb_sim_inside_interrupt_time(const struct vb_inside *inside);
 /* A flow of this core begins or ends: while there is one the core polls, if it does. */
 void vb_sim_inside_begins_to_poll(struct vb_inside *inside, uint32_t core, uint64_t now);
 void vb_sim_inside_ends_polling(struct vb_inside *inside, uint32_t core, uint64_t now);

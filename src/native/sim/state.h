@@ -36,7 +36,7 @@ enum vb_sim_call {
     VB_SIM_CALL_LEAVE,    /* a packet's payload is in the adapter (host_inside.h) */
     VB_SIM_CALL_TAKEN,    /* a core has taken a completion of a flow */
     VB_SIM_CALL_TOLD,     /* the adapter knows of requests of a flow */
-    VB_SIM_CALL_WAKE,     /* a moderated interrupt is due, or a program runs */
+    VB_SIM_CALL_WAKE,     /* of a core, or a program (vb_sim_inside_wake) */
     VB_SIM_CALL_BITS = VB_NIC_EVENT_BITS
 };
 
