@@ -41,12 +41,17 @@ depth = 8
 """
 
 
-def two_hosts(load: bool, **inside: Any) -> tuple[World, list[Inside]]:
-    """Return them with flow 0 to h1 as the load."""
+def cable() -> World:
     world = World(seed=1)
     for _ in range(2):
         world.add_host()
     world.connect(0, 0, 1, 0, rate=100 * 10**9, delay=500_000)
+    return world
+
+
+def two_hosts(load: bool, **inside: Any) -> tuple[World, list[Inside]]:
+    """Return them with flow 0 to h1 as the load."""
+    world = cable()
     wide = world.inside("h0", slices=100_000)
     narrow = world.inside("h1", pcie=NARROW, slices=100_000, **inside)
     if load:
@@ -178,6 +183,65 @@ def test_a_program_s_slices_name_no_flow() -> None:
         assert set(slices["flow"].tolist()) == {0, NO_FLOW}
         assert placed(inside, 0) == seen.placed + seen.fetched - 4096
         assert placed(inside, NO_FLOW) == 4096
+
+
+@pytest.mark.parametrize("transport", ["rc", "uc", "ud", "tcp"])
+def test_the_wire_s_row_has_each_packet(transport: str) -> None:
+    world, insides = two_hosts(load=False)
+    world.add_flows(0, 1, 100_000, transport=transport)
+    world.run()
+    rows = [inside.slices() for inside in insides]
+    assert [int(row["bytes"][row["row"] == WIRE].sum()) for row in rows] == world.links()[
+        "bytes"
+    ].tolist()
+
+
+@pytest.mark.parametrize("blueflame", [False, True], ids=["doorbell", "blueflame"])
+@pytest.mark.parametrize("transport", ["rc", "uc", "ud"])
+@pytest.mark.parametrize("ghz", [0.01, 3.0])
+@pytest.mark.parametrize("depth", [1, 8, 16])
+def test_no_packet_leaves_before_its_request_was_posted(
+    depth: int, ghz: float, transport: str, blueflame: bool
+) -> None:
+    world = cable()
+    settings: dict[str, Any] = {"cpu": {"ghz": ghz}, "hca": {"blueflame": blueflame}}
+    inside = world.inside("h0", slices=100_000, **settings)
+    world.add_flows(0, 1, 40 * 64, message=64, depth=depth, transport=transport)
+    world.run()
+    slices = inside.slices()
+    stores = of(slices, 0, COSTS.index("doorbell"), 0)
+    bells = of(slices, DOWN, TLPS.index("write"), 0)
+    asks = of(slices, UP, TLPS.index("read"), 0)
+    packets = of(slices, WIRE, 0, 0)
+    assert len(stores) == len(bells) == len(packets) == 40
+    assert (stores["end"] <= bells["at"]).all()
+    per_request = len(asks) // 40
+    assert (bells["end"] + HALF_TRIP <= asks["at"][::per_request]).all()
+    assert (bells["end"] + 3 * HALF_TRIP <= packets["at"]).all()
+
+
+@pytest.mark.parametrize("transport", ["uc", "ud"])
+def test_a_core_s_cycles_bound_the_rate_of_what_is_not_acknowledged(transport: str) -> None:
+    """A request takes 180 cycles, and the completion of a UC request 60."""
+    world = cable()
+    inside = world.inside("h0", cpu={"ghz": 0.1})
+    world.add_flows(0, 1, 64 * 1000, message=64, depth=16, transport=transport)
+    world.run()
+    cycles = 180 if transport == "ud" else 240
+    assert int(world.flows()["finish"][0]) == pytest.approx(1000 * cycles * 10_000, rel=0.01)
+    assert inside.counters().busy == pytest.approx(inside.counters().elapsed, rel=0.01)
+
+
+def test_inline_packets_overtake_on_the_wire() -> None:
+    """One that waits for no payload leaves before another flow's that does."""
+    world = cable()
+    inside = world.inside("h0", slices=1000, hca={"inline": 64})
+    other = world.inside("h1", slices=1000)
+    world.add_flows(0, 1, [50_000, 64])
+    world.run()
+    (packet,) = of(inside.slices(), WIRE, 0, 1)
+    (placed,) = of(other.slices(), UP, TLPS.index("write"), 1)
+    assert packet["end"] + 500_000 == placed["at"]
 
 
 def test_overlapping_slices_of_a_link_have_rows_of_their_own(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ void vb_sim_tcp_send_ack(struct vb_sim *sim, struct vb_sim_connection *connectio
         vb_sim_socket_add_window(connection->socket->peer, made);
     made->bytes =
         (uint16_t)vb_sim_tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
-    vb_world_send(vb_sim_whole(sim), sim->host[connection->target]->nic.node, packet);
+    vb_sim_nic_send(&sim->host[connection->target]->nic, NULL, packet);
 }
 
 /* Schedules one event for both ends. It may be too early, but not too late. */
