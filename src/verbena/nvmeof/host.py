@@ -45,6 +45,7 @@ from .link import (
 )
 from .logs import DiscoveryEntry, DiscoveryHeader, LogPage, parse_discovery
 from .memory import Buffers
+from .numbers import whole
 from .status import status_of_wire
 
 __all__ = ["HostController", "HostState", "connect", "discover"]
@@ -53,6 +54,7 @@ _ADMIN_ENTRIES = 32
 _PAGE = 4096
 _LONGEST_TRANSFER = 1 << 23  # a keyed descriptor has 24 bits
 _MOST_IN_CAPSULE = 8192
+_MOST_NSID, _MOST_OFFSET = (1 << 32) - 1, (1 << 64) - 1
 _TRIES = 5
 _MOST_LOSSES = 10
 _READY_STEP = 0.01
@@ -88,7 +90,8 @@ class HostController:
     """A controller as a host has it: ``disks`` are its namespaces, by their numbers."""
 
     def __init__(self, host: str, port: int, nqn: str, options: HostOptions) -> None:
-        self.host, self.port, self.nqn, self.options = host, port, nqn, options
+        self.host, self.nqn, self.options = host, nqn, options
+        self.port = whole("port", port, 1, 0xFFFF)
         self.state = HostState.NEW
         self.identity = IdentifyController()
         self.cntlid = 0
@@ -420,7 +423,10 @@ class HostController:
     async def get_log(
         self, page: int, length: int, offset: int = 0, nsid: int = 0, keeps_event: bool = False
     ) -> bytes:
-        """Return a part of a log page."""
+        """Return a part of a log page. Raises CommandFailed, TypeError and ValueError."""
+        page, nsid = whole("page", page, 0, 0xFF), whole("nsid", nsid, 0, _MOST_NSID)
+        length = whole("length", length, 4, _LONGEST_TRANSFER)
+        offset = whole("offset", offset, 0, _MOST_OFFSET)
         count = length // 4 - 1
         command = command_of(
             AdminOpcode.GET_LOG_PAGE,

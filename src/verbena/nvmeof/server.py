@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -27,6 +28,7 @@ from .admin import Limits, Portal
 from .fabrics import PORT, RejectData, RejectStatus
 from .link import wait_lost
 from .memory import Buffers, Regions
+from .numbers import whole
 from .session import QueueRefused, TargetSession, check_request
 from .subsystems import TargetModel
 from .target_queue import TargetQueue
@@ -39,7 +41,10 @@ _log = logging.getLogger("verbena.nvmeof")
 
 
 class Target:
-    """A target at a port of an address, or of every one. ``report`` gets a line for each event."""
+    """A target at a port of an address, or of every one. ``report`` gets a line for each event.
+
+    Raises TypeError and ValueError.
+    """
 
     def __init__(
         self,
@@ -51,8 +56,8 @@ class Target:
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.model = model
-        self.limits = limits or Limits()
-        self._host, self._port = host, port
+        self.limits = Limits(*map(operator.index, limits or Limits()))
+        self._host, self._port = host, whole("port", port, 0, 0xFFFF)
         self._report = report or (lambda line: _log.info(line))
         self._listener: cm.Listener | None = None
         self._listening: asyncio.Task[None] | None = None
