@@ -110,6 +110,7 @@ class HostController:
         self._why = ""
         self._manager = manager_of_loop(None)
         self._has_manager = False
+        self._released = asyncio.Event()  # after it was closed
 
     # ---- beginning and end ----
 
@@ -124,22 +125,34 @@ class HostController:
             raise
 
     async def close(self) -> None:
-        """Shut the controller down, and disconnect. Transfers that are left fail."""
+        """Shut the controller down, and disconnect. Transfers that are left fail.
+
+        If this is cancelled, it disconnects without shutting down. Further calls wait until the
+        first one has ended.
+        """
         if self.state is HostState.CLOSED:
+            await self._released.wait()
             return
         was_live = self.state is HostState.LIVE
-        self._enter(HostState.CLOSED)
-        for task in list(self._tasks):
-            task.cancel()
-        if was_live:
-            with suppress(*_LOSSES):
-                await asyncio.wait_for(self._shut_down(), 1.0)
+        try:
+            self._enter(HostState.CLOSED)
+            for task in list(self._tasks):
+                task.cancel()
+            if was_live:
+                with suppress(*_LOSSES):
+                    await asyncio.wait_for(self._shut_down(), 1.0)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Disconnect, and let go what the connection had."""
         self._drop_links()
         self._fail_waiting("it was closed here")
         self.buffers.close()
         if self._has_manager:
             self._has_manager = False
             self._manager.leave()
+        self._released.set()
 
     async def __aenter__(self) -> Self:
         return self

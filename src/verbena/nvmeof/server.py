@@ -108,9 +108,11 @@ class Target:
         tasks += [self._listening] if self._listening is not None else []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.regions.close()
-        self.buffers.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self.regions.close()
+            self.buffers.close()
 
     def end_controllers(self, nqn: str) -> None:
         """End the connections of all hosts of a subsystem."""
