@@ -20,6 +20,7 @@ from typing import Any, Self
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, AccessFlags, VerbsError
 
+from .callbacks import Callbacks
 from .commands import AdminOpcode, FabricsType
 from .disk import Disk, Transfer
 from .errors import CommandFailed, ConnectionLost, NvmeError, Refused
@@ -98,7 +99,8 @@ class HostController:
         self.disks: dict[int, Disk] = {}
         self.reconnects = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Is called when the target has told of a change, after it was looked at."""
+        """Is called when the target has told of a change, after it was looked at. Its exceptions
+        are logged at the first time, as those of ``on_state``."""
         self.on_state: Callable[[HostState, str], None] = lambda state, why: None
         """Is called with each new state, and why the connection was lost."""
         self.buffers = Buffers(_HOST_ACCESS)
@@ -110,6 +112,7 @@ class HostController:
         self._why = ""
         self._manager = manager_of_loop(None)
         self._has_manager = False
+        self._callbacks = Callbacks()
         self._released = asyncio.Event()  # after it was closed
 
     # ---- beginning and end ----
@@ -178,7 +181,7 @@ class HostController:
     def _enter(self, state: HostState) -> None:
         assert state in STEPS[self.state], (self.state, state)
         self.state = state
-        self.on_state(state, self._why)
+        self._callbacks.call("on_state of a controller", self.on_state, state, self._why)
 
     def _start_task(self, what: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(what)
@@ -496,7 +499,7 @@ class HostController:
                 await self.get_log(page, 4096)
                 await self._find_disks()
             self._wait_for_event()
-            self.on_change()
+            self._callbacks.call("on_change of a controller", self.on_change)
 
 
 def _is_final(error: BaseException) -> bool:

@@ -25,6 +25,7 @@ from verbena import cm
 from verbena.verbs import CQ, PD, CompChannel, QPCap, VerbsError
 
 from .admin import Limits, Portal
+from .callbacks import Callbacks
 from .fabrics import PORT, RejectData, RejectStatus
 from .link import wait_lost
 from .memory import Buffers, Regions
@@ -43,6 +44,7 @@ _log = logging.getLogger("verbena.nvmeof")
 class Target:
     """A target at a port of an address, or of every one. ``report`` gets a line for each event.
 
+    An exception of ``report`` is logged at its first time, and the target serves on.
     Raises TypeError and ValueError.
     """
 
@@ -58,7 +60,8 @@ class Target:
         self.model = model
         self.limits = Limits(*map(operator.index, limits or Limits()))
         self._host, self._port = host, whole("port", port, 0, 0xFFFF)
-        self._report = report or (lambda line: _log.info(line))
+        self._given_report = report or (lambda line: _log.info(line))
+        self._callbacks = Callbacks()
         self._listener: cm.Listener | None = None
         self._listening: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -205,6 +208,9 @@ class Target:
                 queue.release()
             cq.close()
             channel.close()
+
+    def _report(self, line: str) -> None:
+        self._callbacks.call("the report of a target", self._given_report, line)
 
     def _report_end(self, session: TargetSession, about: str, reason: str) -> None:
         controller = session.controller
