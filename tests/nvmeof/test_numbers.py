@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of NumPy where this package takes numbers: they have few bits, and nothing wraps."""
+"""What callers give: numbers of NumPy, which have few bits and must not wrap, and no names."""
 
 from __future__ import annotations
 
@@ -172,3 +172,15 @@ def test_a_load() -> None:
     assert load.size * load.depth == 131_072
     with pytest.raises(ValueError, match="depth is a whole number from 1"):
         Load(depth=0)
+
+
+@pytest.mark.parametrize("what", [None, 5, b"nqn.2026-01.org.example:disk0"])
+def test_what_is_no_name(what: Any) -> None:
+    with pytest.raises(TypeError, match="the NQN of a subsystem is its name, a str as nqn"):
+        run(nvmeof.connect(HOST, what))
+    with pytest.raises(TypeError, match="the NQN of a subsystem is its name"):
+        nvmeof.Subsystem(what)
+    with pytest.raises(TypeError, match="the NQN of a host is its name"):
+        nvmeof.Subsystem(NQN, [what])
+    with pytest.raises(TypeError, match="the NQN of a host is its name"):
+        nvmeof.Subsystem(NQN).allow(what)

@@ -24,7 +24,7 @@ from .callbacks import Callbacks
 from .commands import AdminOpcode, FabricsType
 from .disk import Disk, Transfer
 from .errors import CommandFailed, ConnectionLost, NvmeError, Refused
-from .fabrics import DISCOVERY_NQN, PORT, Capabilities, Configuration, Property
+from .fabrics import DISCOVERY_NQN, PORT, Capabilities, Configuration, Property, check_nqn
 from .host_queue import LOST, Done, HostQueue
 from .identify import (
     IDENTIFY_SIZE,
@@ -91,6 +91,7 @@ class HostController:
     """A controller as a host has it: ``disks`` are its namespaces, by their numbers."""
 
     def __init__(self, host: str, port: int, nqn: str, options: HostOptions) -> None:
+        check_nqn(nqn, "a subsystem")
         self.host, self.nqn, self.options = host, nqn, options
         self.port = whole("port", port, 1, 0xFFFF)
         self.state = HostState.NEW
@@ -513,7 +514,7 @@ async def connect(
     """Connect to a subsystem. Use it as ``async with await connect(...) as controller``.
 
     Raises Refused, CommandFailed (its list of hosts lacks this one; there is no such subsystem),
-    ConnectionManagerError, TimeoutError.
+    ConnectionManagerError, TimeoutError, TypeError, ValueError.
     """
     made = HostController(host, port, nqn, options or HostOptions())
     await made.open()

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from .errors import FormatError
-from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
+from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, check_nqn, is_nqn
 from .numbers import byte_count, whole
 from .replies import Failure, status_of_error
 from .reservation_files import ReservationFile
@@ -119,12 +119,14 @@ class Subsystem:
     def __init__(
         self, nqn: str, hosts: Iterable[str] | None = None, serial: str | None = None
     ) -> None:
+        check_nqn(nqn, "a subsystem")
         if not is_nqn(nqn) or nqn == DISCOVERY_NQN:
             raise FormatError(f"{nqn!r} is no name of a subsystem: nqn.2026-01.org.example:name is")
         self.nqn = nqn
         self.serial = serial or uuid.uuid5(_IDENTIFIERS, nqn).hex[:20].upper()
         self.hosts: set[str] | None = None if hosts is None else set(hosts)
         for host in self.hosts or ():
+            check_nqn(host, "a host")
             if not is_nqn(host):
                 raise FormatError(
                     f"{host!r} is no NQN of a host: nqn.2014-08.org.nvmexpress:uuid:… is, which"
@@ -185,7 +187,8 @@ class Subsystem:
         return self.hosts is None or host_nqn in self.hosts
 
     def allow(self, host_nqn: str) -> None:
-        """Let a host use it."""
+        """Let a host use it. Raises TypeError."""
+        check_nqn(host_nqn, "a host")
         if self.hosts is None:
             self.hosts = set()
         self.hosts.add(host_nqn)
