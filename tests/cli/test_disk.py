@@ -115,7 +115,11 @@ def test_bench_of_a_moment(network: list[str], served: str) -> None:
     [
         (("--namespace", "9"), "has no namespace 9; it has: 1, 2"),
         (("--size", "2M"), "1048576 at most"),
-        (("--depth", "500"), "the queue takes 1 to 127"),
+        (("--depth", "500"), "a queue of this target takes 127 commands at a time; give 127 at"),
+        (
+            ("--source", "127.0.0.9"),
+            "or the device lacks the address; use one of `verbena devices`",
+        ),
         (("--nqn", "nqn.2026-01.org.example:none"), "the target has no such subsystem"),
         (("--host-nqn", "me"), "is no NQN"),
     ],

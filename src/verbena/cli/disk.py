@@ -388,8 +388,12 @@ async def bench_disk(options: argparse.Namespace) -> None:
         entries = max(128, min(1024, options.depth + 1))
         disk = await _open_disk(stack, options, entries=entries)
         load = Load(Pattern(options.pattern), options.size, options.depth, options.seconds)
-        if not 1 <= options.depth <= disk.controller.queues[0].room:
-            raise ValueError(f"the queue takes 1 to {disk.controller.queues[0].room} commands")
+        room = disk.controller.queues[0].room
+        if options.depth > room:
+            raise ValueError(
+                f"--depth {options.depth}: a queue of this target takes {room} commands at a time;"
+                f" give {room} at most"
+            )
         result = await measure(disk, load)
     if result.unended:
         say(
