@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import operator
 import os
 import pickle
 import sys
@@ -270,6 +271,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
     ) -> None:
         check_host(host)
         check_whole("port", port, 1, 65535)
+        port = operator.index(port)
         check_seconds("timeout", timeout, _LONGEST, may_be_0=False, may_be_none=True)
         super().__init__(host=host, port=port, timeout=timeout, **options)
         self.host, self.port, self.timeout = host, port, timeout

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import inspect
 import io
+import operator
 import os
 import re
 import time
@@ -406,7 +407,8 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> Any:
         mode = plain_mode(mode)
         if mode == "rb":
-            return OpenedFile(self, path, block_size or "default", cache_options)
+            size = operator.index(block_size) if block_size else "default"
+            return OpenedFile(self, path, size, cache_options)
         if "x" in mode and self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
         if "w" in mode:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -114,7 +115,11 @@ def test_bench_of_a_moment(network: list[str], served: str) -> None:
     [
         (("--namespace", "9"), "has no namespace 9; it has: 1, 2"),
         (("--size", "2M"), "1048576 at most"),
-        (("--depth", "500"), "the queue takes 1 to 127"),
+        (("--depth", "500"), "a queue of this target takes 127 commands at a time; give 127 at"),
+        (
+            ("--source", "127.0.0.9"),
+            "or the device lacks the address; use one of `verbena devices`",
+        ),
         (("--nqn", "nqn.2026-01.org.example:none"), "the target has no such subsystem"),
         (("--host-nqn", "me"), "is no NQN"),
     ],
@@ -463,3 +468,48 @@ def test_clients_that_break_the_protocol(attached: Path) -> None:
     assert client.socket.recv(1) == b""
     time.sleep(0.1)
     assert Client(attached).go() == 16 * MIB
+
+
+@pytest.mark.parametrize("lines", [0, 2, "full"])
+def test_a_target_whose_lines_nobody_reads(network: list[str], lines: int | str) -> None:
+    """It serves on, silently, and keeps no descriptors of hosts that have gone."""
+    port = str(4440 + (lines if isinstance(lines, int) else 1))
+    words = ("serve", "--memory", "4M", "--nqn", NQN, "--port", port, "--listen", "127.0.0.1")
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [*network, *command(*words)],
+            env=clean_environment(),
+            stdout=full if lines == "full" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    try:
+        if process.stdout is not None:
+            for _ in range(int(lines)):
+                process.stdout.readline()
+            process.stdout.close()
+        until_it_listens(network, port)
+        counts = []
+        for _ in range(3):
+            run(network, "bench", "127.0.0.1", "--port", port, "--seconds", "0.05")
+            time.sleep(0.2)
+            counts.append(len(os.listdir(f"/proc/{process.pid}/fd")))
+        assert counts == counts[:1] * 3
+    finally:
+        process.terminate()
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    assert (process.wait(20), errors) == (0, "")
+
+
+def until_it_listens(network: list[str], port: str) -> None:
+    """Wait for a target of which nobody reads that it is there."""
+    words = command("list", "127.0.0.1", "--port", port)
+    for _ in range(50):
+        done = subprocess.run(
+            [*network, *words], env=clean_environment(), capture_output=True, timeout=30
+        )
+        if done.returncode == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nobody listens at {port}: {done.stderr!r}")

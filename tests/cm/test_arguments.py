@@ -8,12 +8,14 @@ import inspect
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
+import numpy as np
 import pytest
 
 from verbena import cm
 from verbena.cm import sync
+from verbena.cm.arguments import keywords
 
 OPENERS: list[Callable[..., Any]] = [
     cm.connect,
@@ -213,3 +215,26 @@ def test_a_request_outlives_an_answer_that_is_too_long() -> None:
                 return await task
 
     assert asyncio.run(main()).startswith(b"yes")
+
+
+class Numbers(TypedDict, total=False):
+    """Options of a function."""
+
+    slots: int
+    most: int | None
+    is_large: bool
+    share: float | None
+
+
+def test_numbers_of_options_are_plain() -> None:
+    """What is computed with a number of NumPy, which has few bits, wraps around."""
+
+    @keywords(Numbers)
+    def take(**options: Any) -> dict[str, Any]:
+        return options
+
+    taken = take(slots=np.uint8(200), most=np.int16(3), is_large=True, share=np.float32(0.5))
+    assert [type(each) for each in taken.values()] == [int, int, bool, np.float32]
+    assert take(slots=2, most=None, share=2) == {"slots": 2, "most": None, "share": 2}
+    with pytest.raises(TypeError, match="slots must be a whole number"):
+        take(slots=1.5)

@@ -8,11 +8,13 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from verbena import collectives, peers
 from verbena.collectives import RankDied
 from verbena.collectives.links import LINK_OPTIONS
+from verbena.collectives.rendezvous import Place
 
 pytestmark = pytest.mark.over_roce
 PORT = 7194
@@ -92,3 +94,12 @@ def test_a_rank_that_cannot_be_reached_is_one_error_and_no_group_of_them() -> No
 
     error = asyncio.run(as_rank_0(PORT, 3, 2, tells))
     assert isinstance(error, ConnectionRefusedError)
+
+
+def test_a_place_of_numbers_of_few_bits() -> None:
+    place = Place(np.uint8(1), np.uint8(3), "localhost:0")  # type: ignore[arg-type]
+    assert [type(place.rank), type(place.size)] == [int, int]
+    with pytest.raises(TypeError, match="rank is a whole number, and not '1'"):
+        Place("1", 3, "localhost:0")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="size is a whole number, and not True"):
+        Place(0, True, "localhost:0")

@@ -280,3 +280,29 @@ def test_a_ufunc_and_a_wrong_operator(ranks: Ranks) -> None:
         assert (await group.all_reduce(mine))[1] == 10  # the group goes on
 
     ranks.run(2, call)
+
+
+def test_a_root_of_few_bits(ranks: Ranks) -> None:
+    """In 8 bits 0 - 1 is 255, and 255 % 3 is another rank than the left neighbour of rank 0."""
+
+    async def call(group: Group) -> None:
+        rank, size = group.rank, group.size
+        for root in range(size):
+            own = np.uint8(root)
+            for name in ALGORITHMS["broadcast"]:
+                mine = np.full(5000, rank)
+                await group.broadcast(mine, own, algorithm=name)  # type: ignore[arg-type]
+                assert (mine == root).all()
+            for name in ALGORITHMS["gather"]:
+                got = await group.gather([rank], own, algorithm=name)  # type: ignore[arg-type]
+                assert got is None if rank != root else got.ravel().tolist() == [0, 1, 2]
+            for name in ALGORITHMS["reduce"]:
+                total = await group.reduce([rank], root=own, algorithm=name)  # type: ignore[arg-type]
+                assert total is None if rank != root else total.tolist() == [3]
+            for name in ALGORITHMS["scatter"]:
+                out = np.zeros(2, int)
+                parts = np.arange(6).reshape(3, 2) if rank == root else None
+                await group.scatter(parts, out, own, algorithm=name)  # type: ignore[arg-type]
+                assert out.tolist() == [2 * rank, 2 * rank + 1]
+
+    ranks.run(3, call)

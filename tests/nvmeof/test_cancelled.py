@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from tests.cancelling import at_every_await
+from tests.cancelling import Moment, at_every_await, cancelled_at
 from tests.nvmeof.conftest import HOST, MIB, NQN, connected, pair, run, serving
 from verbena import nvmeof
 from verbena.nvmeof.fabrics import Property
@@ -187,6 +189,115 @@ def test_connecting(way: str) -> None:
             return count
 
     assert run(main()) >= 5
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def _close(controller: nvmeof.HostController) -> None:
+    await controller.close()
+
+
+async def _leave_block(controller: nvmeof.HostController) -> None:
+    async with controller:
+        pass
+
+
+@asynccontextmanager
+async def counted() -> AsyncIterator[tuple[nvmeof.Target, Callable[[], Awaitable[None]]]]:
+    """A target, and a check that neither it nor its hosts have kept anything."""
+    async with serving(nvmeof.MemoryStore(MIB)) as (target, _):
+
+        async def check() -> None:
+            async with asyncio.timeout(10):
+                while target.queues or descriptors() != before:
+                    await asyncio.sleep(1e-3)
+
+        await (await connected(target, queues=2)).close()
+        before = descriptors()
+        async with asyncio.timeout(10):
+            while target.queues or descriptors() != before:
+                before = descriptors()
+                await asyncio.sleep(0.05)
+        yield target, check
+
+
+@pytest.mark.parametrize("how", [_close, _leave_block])
+def test_closing(how: Callable[[nvmeof.HostController], Any]) -> None:
+    """A close that was cancelled has released everything, the target knows, and the next close has
+    nothing to do."""
+
+    async def main() -> int:
+        async with counted() as (target, check):
+            most = 0
+            for moment in Moment:
+                at, is_over = 0, False
+                while not is_over:
+                    controller = await connected(target, queues=2)
+                    is_over = await cancelled_at(how(controller), at, moment)
+                    released = descriptors()
+                    await controller.close()
+                    assert descriptors() == released
+                    await check()
+                    at += 1
+                most = max(most, at)
+            return most
+
+    assert run(main()) >= 2
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_closing_after_a_time(is_lost: bool) -> None:
+    """It is cancelled after so many turns of the loop; one that was lost is being made again."""
+
+    async def main() -> None:
+        async with counted() as (target, check):
+            for turns in range(1, 40):
+                controller = await connected(target, queues=2, reconnect_delay=0.0)
+                if is_lost:
+                    target.end_controllers(NQN)
+                    await asyncio.sleep(turns * 5e-4)
+                closing = asyncio.ensure_future(controller.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.wait([closing])
+                await check()
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["connect", "discover"])
+def test_a_limited_time(way: str) -> None:
+    """Connecting, what is done then, and closing are in one limit, which ends at any time."""
+
+    async def main() -> None:
+        async with counted() as (target, check):
+            for step in range(40):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(step * 1e-3):
+                        if way == "discover":
+                            await nvmeof.discover(HOST, target.port)
+                            continue
+                        async with await connected(target, queues=2) as controller:
+                            await controller.disks[1].write(0, bytes(16 * PAGE))
+                await check()
+
+    run(main())
+
+
+def test_the_second_close_waits_for_the_first() -> None:
+    async def main() -> None:
+        async with pair(nvmeof.MemoryStore(MIB), queues=2) as (controller, _, _):
+            first = asyncio.ensure_future(controller.close())
+            await asyncio.sleep(0)
+            assert controller.queues  # it shuts the controller down
+            await controller.close()
+            assert not controller.queues
+            assert first.done()
+
+    run(main())
 
 
 def test_a_target_that_starts() -> None:

@@ -8,6 +8,7 @@ import gzip
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it")
@@ -178,3 +179,30 @@ def test_a_file_whose_time_is_set(files: Any) -> None:
         files.touch("/", truncate=False)
     files.touch("/touched")
     assert files.cat_file("/touched") == b""
+
+
+@pytest.mark.parametrize(("kind", "size"), [(np.uint8, 255), (np.uint16, 65_535), (np.int32, 4096)])
+def test_numbers_of_few_bits(files: Any, kind: Any, size: int) -> None:
+    """Ranges, positions and sizes of blocks may be of NumPy, and near the limit of their type."""
+    data = bytes(at % 251 for at in range(200_000))
+    files.pipe_file("/numbers", data)
+    at = size - 100
+    assert files.cat_file("/numbers", kind(at), kind(size)) == data[at:size]
+    assert files.cat_file("/numbers", np.int8(-9), np.int8(-1)) == data[-9:-1]
+    with files.open("/numbers", "rb", block_size=kind(size)) as file:
+        file.seek(kind(at))
+        assert file.read(kind(100)) == data[at:size]
+        file.seek(kind(100), 1)
+        assert file.read(kind(100)) == data[size + 100 : size + 200]
+    with files.open("/numbers", "r+b") as file:
+        file.seek(kind(at))
+        file.write(b"new")
+        file.truncate(kind(size))
+    assert files.cat_file("/numbers") == data[:at] + b"new" + data[at + 3 : size]
+
+
+def test_a_port_of_numpy(options: dict[str, Any]) -> None:
+    files = fsspec.filesystem(**{**options, "port": np.uint16(options["port"])})
+    files.pipe_file("/port", b"data")
+    assert files.cat_file("/port") == b"data"
+    assert type(files.port) is int

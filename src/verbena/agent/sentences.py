@@ -45,7 +45,10 @@ _FAILURES = {
 }
 _ERRNOS = {
     errno.ETIMEDOUT: "Nobody answers; is the peer there, and does the network lead to it?",
-    errno.ENODEV: "The address's interface has no RDMA device; use another interface.",
+    errno.ENODEV: (
+        "The address's interface has no RDMA device, or the device lacks the address; use one of"
+        " `verbena devices`."
+    ),
     errno.ENETUNREACH: "No route leads to the address.",
     errno.EHOSTUNREACH: "No route leads to the address.",
 }

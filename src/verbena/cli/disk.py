@@ -19,7 +19,7 @@ from math import inf
 from uuid import UUID
 
 from verbena import nvmeof
-from verbena.cli import guarded
+from verbena.cli import give_up_stdout, guarded
 from verbena.cli.exact import ExactParser
 from verbena.cm import ConnectionManagerError
 from verbena.nvmeof.load import Load, Pattern, measure
@@ -221,6 +221,20 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def tell(line: str) -> None:
+    """Print a line of `serve`, whose hosts do not depend on who reads it.
+
+    Where the reader has gone, nothing is printed from then on. A line for which there is no room
+    is lost.
+    """
+    try:
+        say(line)
+    except BrokenPipeError:
+        give_up_stdout()
+    except OSError:
+        pass
+
+
 def reservation_file(path: str, state: str | None) -> nvmeof.ReservationFile | None:
     """Return where the reservations of a disk persist; None if they cannot.
 
@@ -271,12 +285,12 @@ async def serve_disks(options: argparse.Namespace) -> None:
             size = namespace.blocks * namespace.block_size
             left = store.size - size
             rest = f"; the last {left} of the file are no whole block, and are not served"
-            say(f"namespace {namespace.nsid}: {what}, {size} bytes{rest if left else ''}")
+            tell(f"namespace {namespace.nsid}: {what}, {size} bytes{rest if left else ''}")
         model.add(subsystem)
-        target = nvmeof.Target(model, host=options.listen, port=options.port, report=say)
+        target = nvmeof.Target(model, host=options.listen, port=options.port, report=tell)
         async with target:
             where = options.listen or "every address"
-            say(f"{options.nqn} at {where}, port {target.port}; Ctrl-C ends it")
+            tell(f"{options.nqn} at {where}, port {target.port}; Ctrl-C ends it")
             await target.serve()
     finally:
         for _, store, _ in stores:
@@ -374,8 +388,12 @@ async def bench_disk(options: argparse.Namespace) -> None:
         entries = max(128, min(1024, options.depth + 1))
         disk = await _open_disk(stack, options, entries=entries)
         load = Load(Pattern(options.pattern), options.size, options.depth, options.seconds)
-        if not 1 <= options.depth <= disk.controller.queues[0].room:
-            raise ValueError(f"the queue takes 1 to {disk.controller.queues[0].room} commands")
+        room = disk.controller.queues[0].room
+        if options.depth > room:
+            raise ValueError(
+                f"--depth {options.depth}: a queue of this target takes {room} commands at a time;"
+                f" give {room} at most"
+            )
         result = await measure(disk, load)
     if result.unended:
         say(

@@ -17,7 +17,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from verbena._arguments import fits, words
 
@@ -193,12 +193,21 @@ def keywords(
             if "timeout" in options:
                 check_timeout(options["timeout"], may_be_0=timeout_may_be_0)
             _check_values(options, hints, most_private_data)
-            return function(*positional, **options)
+            plain = {name: _plain(hints.get(name), each) for name, each in options.items()}
+            return function(*positional, **plain)
 
         checked.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 
     return decorate
+
+
+def _plain(hint: Any, value: Any) -> Any:
+    """Return a whole number as int: what is computed with one of NumPy may wrap around."""
+    is_number = hint is int or int in get_args(hint)
+    if not is_number or isinstance(value, int) or not hasattr(value, "__index__"):
+        return value
+    return operator.index(value)
 
 
 def _check_names(function: str, allowed: list[str], options: Mapping[str, object]) -> None:

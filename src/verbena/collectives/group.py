@@ -64,6 +64,7 @@ class Group:
         self, array: Array, root: int = 0, *, algorithm: str | None = None
     ) -> Array:
         """Copy the root's array into those of all ranks, and return it."""
+        root = self._root(root)
         target = dense_array(array, must_write=self.rank != root)
         name = self._choose("broadcast", target.nbytes, algorithm)
         how = {
@@ -72,7 +73,7 @@ class Group:
         }[name]
         await self._run(
             "broadcast",
-            (name, self._root(root), *kind_of(target)),
+            (name, root, *kind_of(target)),
             lambda: how(self._links, target, root),
         )
         return array
@@ -86,6 +87,7 @@ class Group:
         algorithm: str | None = None,
     ) -> Array | None:
         """Combine the arrays of all ranks; the root gets the result, and others None."""
+        root = self._root(root)
         result = copy_of(array)
         function = operator_of(op, result.dtype)
         name = self._choose("reduce", result.nbytes, algorithm)
@@ -97,7 +99,7 @@ class Group:
             else:
                 await self._reduce_ring(vector, function, root)
 
-        about = (name, self._root(root), function.__name__, *kind_of(result))
+        about = (name, root, function.__name__, *kind_of(result))
         await self._run("reduce", about, run)
         return result if self.rank == root else None
 
@@ -179,9 +181,10 @@ class Group:
         self, array: ArrayLike, root: int = 0, *, algorithm: str | None = None
     ) -> Array | None:
         """Return the arrays of all ranks at the root, as ``all_gather``; and None elsewhere."""
+        root = self._root(root)
         own = np.ascontiguousarray(array)
         name = self._choose("gather", own.nbytes, algorithm)
-        about = (name, self._root(root), *kind_of(own))
+        about = (name, root, *kind_of(own))
         result = rows = None
         if self.rank == root:
             result = self._result(None, (self.size, *np.shape(array)), own.dtype)
@@ -202,9 +205,9 @@ class Group:
 
         Ranks other than the root give None.
         """
-        target = dense_array(out, must_write=True)
+        root, target = self._root(root), dense_array(out, must_write=True)
         name = self._choose("scatter", target.nbytes, algorithm)
-        about = (name, self._root(root), *kind_of(target))
+        about = (name, root, *kind_of(target))
         rows = None
         if self.rank == root and parts is None:
             raise ValueError(f"rank {root} is the root, and gives the parts that it scatters")
@@ -287,11 +290,12 @@ class Group:
         return choose(call, nbytes, self.size, algorithm)
 
     def _root(self, root: int) -> int:
+        """Return it as int: what is computed with a number of NumPy may wrap around."""
         if isinstance(root, bool) or not isinstance(root, int | np.integer):
             raise TypeError(f"root is a rank, a whole number, and not {root!r}")
         if not 0 <= root < self.size:
             raise ValueError(f"root is a rank from 0 to {self.size - 1}, and not {root}")
-        return root
+        return int(root)
 
     def _check_parts(self, call: str, array: Array) -> None:
         if not array.ndim or len(array) != self.size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -44,13 +45,18 @@ _ADDRESS = "VERBENA_ADDRESS"
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's place in the group; ``address`` is that of rank 0."""
+    """A rank's place in the group; ``address`` is that of rank 0. TypeError, ValueError."""
 
     rank: int
     size: int
     address: str
 
     def __post_init__(self) -> None:
+        for name in ("rank", "size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"{name} is a whole number, and not {value!r}")
+            object.__setattr__(self, name, operator.index(value))
         if self.size < 1 or not 0 <= self.rank < self.size:
             raise ValueError(f"rank is from 0 to size - 1, and not {self.rank} of size {self.size}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import errno
+import operator
 import os
 import weakref
 from contextlib import suppress
@@ -81,6 +82,7 @@ def format_disk(
     unless ``overwrite``.
     """
     check_place(host, port, nqn, nsid)
+    port, nsid = operator.index(port), operator.index(nsid)
 
     async def work() -> None:
         disk = await _disk_of(host, port, nqn, nsid)
@@ -114,6 +116,7 @@ class DiskFileSystem(WholeFileSystem):
         **options: Any,
     ) -> None:
         check_place(host, port, nqn, nsid)
+        port, nsid = operator.index(port), operator.index(nsid)  # they may be of NumPy
         check_seconds("patience", patience)
         check_seconds("loss_timeout", loss_timeout)
         super().__init__(

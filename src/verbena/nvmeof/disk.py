@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verbena.cm.arguments import check_range
 from verbena.peers.memory import RegionCache, byte_view, dense_array
 from verbena.verbs import MR, AccessFlags
 
@@ -24,6 +23,7 @@ from .errors import CommandFailed, ConnectionLost, NvmeError
 from .host_queue import Done, HostQueue
 from .identify import IdentifyNamespace
 from .link import command_of
+from .numbers import byte_count, whole
 from .reservations import (
     AcquireAction,
     PersistenceChange,
@@ -49,6 +49,7 @@ _NOT_SAVED = (
     "the target has no room to save reservations: make room in the file system that has their file"
 )
 _MOST_KEY = (1 << 64) - 1
+_MOST_REPORT = 1 << 23  # bytes of Reservation Report; 65,535 hosts take less
 _REPEATABLE = (IoOpcode.DATASET_MANAGEMENT, IoOpcode.RESERVATION_REPORT)  # of those with words
 _CHANGING = frozenset(
     (
@@ -64,16 +65,9 @@ _INLINE = 8192  # writes that may go in capsules
 _HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
 
 
-def check_keys(**keys: object) -> None:
-    """Raise TypeError or ValueError unless all are numbers of 64 bits."""
-    for name, value in keys.items():
-        check_range(name, value, _MOST_KEY)
-
-
-def _check_whole(name: str, value: object) -> None:
-    """Raise TypeError unless it is a whole number, which may be one of NumPy."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is a number of bytes, and not {value!r}")
+def _key(name: str, value: object) -> int:
+    """Return the key of a host, a number of 64 bits. Raises TypeError and ValueError."""
+    return whole(name, value, 0, _MOST_KEY)
 
 
 class Transfer:
@@ -196,13 +190,13 @@ class Disk:
 
     def buffer(self, length: int) -> MR:
         """Return registered memory for ``read_into`` and ``write``, whose use costs no copy."""
-        return self.controller.pd.alloc(length, _HOST_ACCESS)
+        return self.controller.pd.alloc(byte_count("length", length), _HOST_ACCESS)
 
     # ---- reading and writing ----
 
     async def read(self, offset: int, length: int) -> bytes:
         """Return bytes of the disk. Raises NvmeError, TypeError and ValueError."""
-        self._check(offset, length)
+        offset, length = self._checked(offset, length)
         buffers = self.controller.buffers
         buffer = buffers.take(self.controller.pd, length)
         data = b""
@@ -253,7 +247,7 @@ class Disk:
 
     async def write_zeroes(self, offset: int, length: int) -> None:
         """Write zeros, which are not transferred."""
-        self._check(offset, length)
+        offset, length = self._checked(offset, length)
         pieces = [
             Transfer(IoOpcode.WRITE_ZEROES, self.nsid, begin // self.block_size, count)
             for begin, count, _ in self._pieces(offset, length, _MOST_BLOCKS * self.block_size)
@@ -262,14 +256,14 @@ class Disk:
 
     async def discard(self, *ranges: tuple[int, int]) -> None:
         """Give the room of (offset, length) back; what is there afterwards is not defined."""
+        checked = []
         for each in ranges:
             if not isinstance(each, tuple | list) or len(each) != 2:
                 raise TypeError(f"a range is (offset, length), and not {each!r}")
-            offset, length = each
-            self._check(offset, length)
+            checked.append(self._checked(*each))
         size = self.block_size
-        for at in range(0, len(ranges), _MOST_RANGES):
-            part = ranges[at : at + _MOST_RANGES]
+        for at in range(0, len(checked), _MOST_RANGES):
+            part = checked[at : at + _MOST_RANGES]
             data = b"".join(
                 struct.pack("<IIQ", 0, length // size, offset // size) for offset, length in part
             )
@@ -291,15 +285,15 @@ class Disk:
         ``reservations()`` is 1 then. False ends that, None changes nothing. Raises CommandFailed,
         TypeError and ValueError.
         """
-        check_range("action", action, 2)
-        if action != RegisterAction.UNREGISTER and isinstance(key, int) and key == 0:
+        action = whole("action", action, 0, 2)
+        key, current = _key("key", key), _key("current", current)
+        if action != RegisterAction.UNREGISTER and key == 0:
             raise ValueError("key is 0, and a host registers a number that is not 0")
         change = PersistenceChange.NONE
         if persist is not None:
             change = PersistenceChange.PERSIST if persist else PersistenceChange.CLEAR
         word = action | change << 30
         command = Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=word)
-        check_keys(current=current, key=key)
         await self._reserve(command, current, key)
 
     async def acquire(
@@ -316,20 +310,21 @@ class Disk:
         """
         if abort and preempt is None:
             raise ValueError("abort goes with preempt, the key of the hosts whose commands end")
+        key = _key("key", key)
+        preempt = None if preempt is None else _key("preempt", preempt)
         action = AcquireAction.ACQUIRE
         if preempt is not None:
             action = AcquireAction.PREEMPT_AND_ABORT if abort else AcquireAction.PREEMPT
         word = action | ReservationType(kind) << 8
         command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=word)
-        check_keys(key=key, preempt=preempt or 0)
         await self._reserve(command, key, preempt or 0, preempt)
         return preempt is None or is_holder(await self._whole_report(), self._host)
 
     async def release(self, key: int, kind: int, *, clear: bool = False) -> None:
         """Reservation Release; with ``clear`` all registrations go, too. Raises as ``acquire``."""
+        key = _key("key", key)
         word = int(clear) | ReservationType(kind) << 8
         command = Words(IoOpcode.RESERVATION_RELEASE, self.nsid, cdw10=word)
-        check_keys(key=key)
         try:
             await self._reserve(command, key, 0)
         except CommandFailed as error:
@@ -365,24 +360,29 @@ class Disk:
         return report
 
     async def reservations(self, length: int = 4096) -> bytes:
-        """Return the data of an extended Reservation Report."""
+        """Return the data of an extended Reservation Report, so many bytes of it.
+
+        Raises CommandFailed, TypeError and ValueError.
+        """
+        length = whole("length", length, 4, _MOST_REPORT)
         command = Words(IoOpcode.RESERVATION_REPORT, self.nsid, cdw10=length // 4 - 1, cdw11=1)
         return await self._with_data(command, bytes(length))
 
     # ---- what they are made of ----
 
-    def _check(self, offset: int, length: int) -> None:
+    def _checked(self, offset: int, length: int) -> tuple[int, int]:
+        """Return both as int. Raises ConnectionLost, TypeError and ValueError."""
         if self.is_gone:
             raise ConnectionLost(f"{self.controller.nqn} has no namespace {self.nsid} any more")
         if not (type(offset) is int and type(length) is int):
-            _check_whole("offset", offset)
-            _check_whole("length", length)
+            offset, length = byte_count("offset", offset), byte_count("length", length)
         if offset < 0 or length <= 0 or offset % self.block_size or length % self.block_size:
             raise ValueError(
                 f"{length} bytes from {offset} are not whole blocks of {self.block_size} bytes"
             )
         if offset + length > self.size:
             raise ValueError(f"{offset + length} is beyond the end of the disk, {self.size} bytes")
+        return offset, length
 
     def _pieces(self, offset: int, length: int, most: int) -> Iterator[tuple[int, int, int]]:
         """Yield (offset, blocks, where in the memory) of each command."""
@@ -398,30 +398,28 @@ class Disk:
         control: int,
         connection: int | None = None,
     ) -> None:
-        move = partial(self._move, opcode, offset, control=control, connection=connection)
+        move = partial(self._move, opcode, control=control, connection=connection)
         if isinstance(what, MR):
-            size = what.length if length is None else length
-            self._check(offset, size)
+            offset, size = self._checked(offset, what.length if length is None else length)
             if size > what.length:
                 raise ValueError(f"the buffer has {what.length} bytes, and not {size}")
-            await move(size, what)
+            await move(offset, size, what)
             return
         array = dense_array(what, must_write=opcode == IoOpcode.READ)
-        size = array.nbytes if length is None else length
-        self._check(offset, size)
+        offset, size = self._checked(offset, array.nbytes if length is None else length)
         if size > array.nbytes:
             raise ValueError(f"the memory has {array.nbytes} bytes, and not {size}")
         if not array.flags.writeable:  # bytes may be shared, and peers must not change them
             buffers = self.controller.buffers
             buffer = buffers.take(self.controller.pd, size)
             memoryview(buffer)[:size] = byte_view(array)[:size]
-            await move(size, buffer, end=partial(buffers.give_back, buffer))
+            await move(offset, size, buffer, end=partial(buffers.give_back, buffer))
             return
         if self._regions is None:
             self._regions = RegionCache(self.controller.pd)
         region, release = self._regions.register(array, _HOST_ACCESS)
         at = int(array.ctypes.data) - region.addr
-        await move(size, region, end=release, at=at)
+        await move(offset, size, region, end=release, at=at)
 
     async def _move(
         self,

@@ -27,6 +27,7 @@ __all__ = [
     "RejectStatus",
     "RequestData",
     "ShutdownStatus",
+    "check_nqn",
     "is_nqn",
 ]
 
@@ -40,6 +41,15 @@ LAST_CONTROLLER = 0xFFEF
 def is_nqn(name: str) -> bool:
     """Return whether a text can be a qualified name of NVMe."""
     return name.startswith("nqn.") and "\0" not in name and 11 < len(name.encode()) <= LONGEST_NQN
+
+
+def check_nqn(name: object, of: str) -> None:
+    """Raise TypeError unless it is a text. Not every target insists on names that begin with nqn.
+    ``of`` says whose name it is."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"the NQN of {of} is its name, a str as nqn.2026-01.org.example:name, and not {name!r}"
+        )
 
 
 # ---- private data of the connection manager ------------------------------------------------------

@@ -20,10 +20,11 @@ from typing import Any, Self
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, AccessFlags, VerbsError
 
+from .callbacks import Callbacks
 from .commands import AdminOpcode, FabricsType
 from .disk import Disk, Transfer
 from .errors import CommandFailed, ConnectionLost, NvmeError, Refused
-from .fabrics import DISCOVERY_NQN, PORT, Capabilities, Configuration, Property
+from .fabrics import DISCOVERY_NQN, PORT, Capabilities, Configuration, Property, check_nqn
 from .host_queue import LOST, Done, HostQueue
 from .identify import (
     IDENTIFY_SIZE,
@@ -45,6 +46,7 @@ from .link import (
 )
 from .logs import DiscoveryEntry, DiscoveryHeader, LogPage, parse_discovery
 from .memory import Buffers
+from .numbers import whole
 from .status import status_of_wire
 
 __all__ = ["HostController", "HostState", "connect", "discover"]
@@ -53,6 +55,7 @@ _ADMIN_ENTRIES = 32
 _PAGE = 4096
 _LONGEST_TRANSFER = 1 << 23  # a keyed descriptor has 24 bits
 _MOST_IN_CAPSULE = 8192
+_MOST_NSID, _MOST_OFFSET = (1 << 32) - 1, (1 << 64) - 1
 _TRIES = 5
 _MOST_LOSSES = 10
 _READY_STEP = 0.01
@@ -88,14 +91,17 @@ class HostController:
     """A controller as a host has it: ``disks`` are its namespaces, by their numbers."""
 
     def __init__(self, host: str, port: int, nqn: str, options: HostOptions) -> None:
-        self.host, self.port, self.nqn, self.options = host, port, nqn, options
+        check_nqn(nqn, "a subsystem")
+        self.host, self.nqn, self.options = host, nqn, options
+        self.port = whole("port", port, 1, 0xFFFF)
         self.state = HostState.NEW
         self.identity = IdentifyController()
         self.cntlid = 0
         self.disks: dict[int, Disk] = {}
         self.reconnects = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Is called when the target has told of a change, after it was looked at."""
+        """Is called when the target has told of a change, after it was looked at. Its exceptions
+        are logged at the first time, as those of ``on_state``."""
         self.on_state: Callable[[HostState, str], None] = lambda state, why: None
         """Is called with each new state, and why the connection was lost."""
         self.buffers = Buffers(_HOST_ACCESS)
@@ -107,6 +113,8 @@ class HostController:
         self._why = ""
         self._manager = manager_of_loop(None)
         self._has_manager = False
+        self._callbacks = Callbacks()
+        self._released = asyncio.Event()  # after it was closed
 
     # ---- beginning and end ----
 
@@ -121,22 +129,34 @@ class HostController:
             raise
 
     async def close(self) -> None:
-        """Shut the controller down, and disconnect. Transfers that are left fail."""
+        """Shut the controller down, and disconnect. Transfers that are left fail.
+
+        If this is cancelled, it disconnects without shutting down. Further calls wait until the
+        first one has ended.
+        """
         if self.state is HostState.CLOSED:
+            await self._released.wait()
             return
         was_live = self.state is HostState.LIVE
-        self._enter(HostState.CLOSED)
-        for task in list(self._tasks):
-            task.cancel()
-        if was_live:
-            with suppress(*_LOSSES):
-                await asyncio.wait_for(self._shut_down(), 1.0)
+        try:
+            self._enter(HostState.CLOSED)
+            for task in list(self._tasks):
+                task.cancel()
+            if was_live:
+                with suppress(*_LOSSES):
+                    await asyncio.wait_for(self._shut_down(), 1.0)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Disconnect, and let go what the connection had."""
         self._drop_links()
         self._fail_waiting("it was closed here")
         self.buffers.close()
         if self._has_manager:
             self._has_manager = False
             self._manager.leave()
+        self._released.set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +182,7 @@ class HostController:
     def _enter(self, state: HostState) -> None:
         assert state in STEPS[self.state], (self.state, state)
         self.state = state
-        self.on_state(state, self._why)
+        self._callbacks.call("on_state of a controller", self.on_state, state, self._why)
 
     def _start_task(self, what: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(what)
@@ -420,7 +440,10 @@ class HostController:
     async def get_log(
         self, page: int, length: int, offset: int = 0, nsid: int = 0, keeps_event: bool = False
     ) -> bytes:
-        """Return a part of a log page."""
+        """Return a part of a log page. Raises CommandFailed, TypeError and ValueError."""
+        page, nsid = whole("page", page, 0, 0xFF), whole("nsid", nsid, 0, _MOST_NSID)
+        length = whole("length", length, 4, _LONGEST_TRANSFER)
+        offset = whole("offset", offset, 0, _MOST_OFFSET)
         count = length // 4 - 1
         command = command_of(
             AdminOpcode.GET_LOG_PAGE,
@@ -477,7 +500,7 @@ class HostController:
                 await self.get_log(page, 4096)
                 await self._find_disks()
             self._wait_for_event()
-            self.on_change()
+            self._callbacks.call("on_change of a controller", self.on_change)
 
 
 def _is_final(error: BaseException) -> bool:
@@ -491,7 +514,7 @@ async def connect(
     """Connect to a subsystem. Use it as ``async with await connect(...) as controller``.
 
     Raises Refused, CommandFailed (its list of hosts lacks this one; there is no such subsystem),
-    ConnectionManagerError, TimeoutError.
+    ConnectionManagerError, TimeoutError, TypeError, ValueError.
     """
     made = HostController(host, port, nqn, options or HostOptions())
     await made.open()

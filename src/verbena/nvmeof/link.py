@@ -14,7 +14,7 @@ from math import inf
 from uuid import UUID, uuid4
 
 from verbena import cm
-from verbena.cm.arguments import check_seconds, check_text, check_whole
+from verbena.cm.arguments import check_text
 from verbena.verbs import PD, QPCap
 
 from .commands import SGL_IN_CAPSULE, SGL_KEYED, AdminOpcode, Command, FabricsType, Sgl
@@ -30,6 +30,7 @@ from .fabrics import (
 )
 from .host_queue import LOST, HostQueue
 from .memory import Buffers
+from .numbers import seconds, whole
 from .status import Status, status_of_wire
 
 __all__ = ["HostOptions", "Link", "open_link", "run_command", "wait_lost"]
@@ -78,10 +79,10 @@ class HostOptions:
             object.__setattr__(self, "host_nqn", f"{_NQN}{self.host_id}")
         if not is_nqn(self.host_nqn):
             raise FormatError(f"{self.host_nqn!r} is no NQN")
-        check_whole("queues", self.queues, 1, 64)
-        check_whole("entries", self.entries, 2, 1024)
+        object.__setattr__(self, "queues", whole("queues", self.queues, 1, 64))
+        object.__setattr__(self, "entries", whole("entries", self.entries, 2, 1024))
         for name, most in _MOST_SECONDS.items():
-            check_seconds(name, getattr(self, name), most)
+            object.__setattr__(self, name, seconds(name, getattr(self, name), most))
         if 0 < self.keep_alive < _LEAST_KEEP_ALIVE:
             raise ValueError(
                 f"keep_alive is {_LEAST_KEEP_ALIVE} seconds or more, or 0 for never, and not"

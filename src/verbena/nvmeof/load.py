@@ -19,10 +19,12 @@ from .commands import IoOpcode
 from .disk import Disk
 from .errors import CommandFailed, ConnectionLost
 from .host_queue import LOST, HostQueue
+from .numbers import byte_count, whole
 from .status import status_of_wire
 
 __all__ = ["Load", "LoadResult", "Pattern", "measure"]
 
+_MOST_COMMANDS = 1 << 48
 _GRACE = 1.0  # seconds in which the last commands of a load may end
 
 
@@ -48,7 +50,10 @@ class Pattern(Enum):
 
 @dataclass(frozen=True)
 class Load:
-    """``depth`` commands of ``size`` bytes at a time, for ``seconds`` or ``commands``."""
+    """``depth`` commands of ``size`` bytes at a time, for ``seconds`` or ``commands``.
+
+    Raises TypeError and ValueError.
+    """
 
     pattern: Pattern = Pattern.RANDOM_READ
     size: int = 4096
@@ -56,6 +61,14 @@ class Load:
     seconds: float = 2.0
     commands: int | None = None
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", byte_count("size", self.size))
+        object.__setattr__(self, "depth", whole("depth", self.depth, 1, _MOST_COMMANDS))
+        if self.commands is not None:
+            object.__setattr__(
+                self, "commands", whole("commands", self.commands, 1, _MOST_COMMANDS)
+            )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 import stat
+from collections import deque
 from contextlib import suppress
 from enum import IntEnum
 from struct import Struct
@@ -34,6 +35,7 @@ _SIMPLE = Struct(">IIQ")
 _FIXED, _NO_ZEROES = 1, 2
 _MOST_OPTION, _MOST_DATA = 4096, 32 << 20
 _AT_ONCE = 128
+_READING = 64 << 20  # bytes of all clients' reads that are under way
 
 
 class Option(IntEnum):
@@ -97,6 +99,44 @@ def _make_way(path: str) -> None:
     os.unlink(path)
 
 
+class Room:
+    """Bytes that may be in use at a time; who wants more than are left waits in turn."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, count: int) -> None:
+        """Wait for so many, which are no more than there were at first."""
+        if not self._waiting and count <= self._left:
+            self._left -= count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it got them, and was cancelled before it knew
+                self._left += count
+            self._go_on()
+            raise
+
+    def give_back(self, count: int) -> None:
+        """So many are not in use any more."""
+        self._left += count
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting:
+            count, turn = self._waiting[0]
+            if not turn.cancelled():
+                if count > self._left:
+                    return
+                self._left -= count
+                turn.set_result(None)
+            self._waiting.popleft()
+
+
 class NbdExport:
     """Serves a disk at a Unix socket: ``async with NbdExport(disk, path)``.
 
@@ -107,6 +147,7 @@ class NbdExport:
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk, self.path = disk, path
         self._inode = 0  # of the socket
+        self._reading = Room(_READING)
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -146,7 +187,7 @@ class NbdExport:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            client = NbdClient(self.disk, reader, writer)
+            client = NbdClient(self.disk, reader, writer, self._reading)
             if await client.negotiate():
                 await client.transfer()
         except (ClientError, ConnectionError, asyncio.IncompleteReadError):
@@ -159,11 +200,16 @@ class NbdClient:
     """One connection of a client."""
 
     def __init__(
-        self, disk: Disk, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        disk: Disk,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        reading: Room,
     ) -> None:
         self.disk, self._reader, self._writer = disk, reader, writer
+        self._reading = reading
         self._no_zeroes = False
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], int] = {}  # with their operations
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     @property
@@ -232,7 +278,7 @@ class NbdClient:
                     data = await self._reader.readexactly(length)
                 await self._room.acquire()
                 task = asyncio.create_task(self._do(flags, kind, handle, offset, length, data))
-                self._under_way.add(task)
+                self._under_way[task] = kind
                 task.add_done_callback(self._ended)
                 await self._writer.drain()
         except asyncio.CancelledError:
@@ -240,14 +286,36 @@ class NbdClient:
                 task.cancel()
             raise
         finally:
-            if self._under_way:
-                await asyncio.wait(self._under_way)
+            await self._finish()
+
+    async def _finish(self) -> None:
+        """Wait for what is under way. A client that only sends no more gets its answers; of one
+        that has gone, which the first answer finds out, reads are dropped, and all else is done."""
+        while self._under_way:
+            if self._writer.is_closing():
+                for task, kind in self._under_way.items():
+                    if kind == Operation.READ:
+                        task.cancel()
+            await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+        self._under_way.pop(task, None)
         self._room.release()
 
     async def _do(
+        self, flags: int, kind: int, handle: int, offset: int, length: int, data: bytes
+    ) -> None:
+        if kind == Operation.READ:
+            await self._reading.take(length)
+            try:
+                if not self._writer.is_closing():
+                    await self._answer_request(flags, kind, handle, offset, length, data)
+            finally:
+                self._reading.give_back(length)
+        else:
+            await self._answer_request(flags, kind, handle, offset, length, data)
+
+    async def _answer_request(
         self, flags: int, kind: int, handle: int, offset: int, length: int, data: bytes
     ) -> None:
         answer, code = b"", 0
@@ -257,7 +325,8 @@ class NbdClient:
             code = error.errno if error.errno in _ERRORS and error.errno else errno.EIO
         except ValueError:
             code = errno.EINVAL
-        self._writer.write(_SIMPLE.pack(_SIMPLE_MAGIC, code, handle) + answer)
+        if not self._writer.is_closing():
+            self._writer.write(_SIMPLE.pack(_SIMPLE_MAGIC, code, handle) + answer)
 
     async def _operate(self, flags: int, kind: int, offset: int, length: int, data: bytes) -> bytes:
         disk, durable = self.disk, bool(flags & _COMMAND_FUA)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -24,9 +25,11 @@ from verbena import cm
 from verbena.verbs import CQ, PD, CompChannel, QPCap, VerbsError
 
 from .admin import Limits, Portal
+from .callbacks import Callbacks
 from .fabrics import PORT, RejectData, RejectStatus
 from .link import wait_lost
 from .memory import Buffers, Regions
+from .numbers import whole
 from .session import QueueRefused, TargetSession, check_request
 from .subsystems import TargetModel
 from .target_queue import TargetQueue
@@ -39,7 +42,11 @@ _log = logging.getLogger("verbena.nvmeof")
 
 
 class Target:
-    """A target at a port of an address, or of every one. ``report`` gets a line for each event."""
+    """A target at a port of an address, or of every one. ``report`` gets a line for each event.
+
+    An exception of ``report`` is logged at its first time, and the target serves on.
+    Raises TypeError and ValueError.
+    """
 
     def __init__(
         self,
@@ -51,9 +58,10 @@ class Target:
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.model = model
-        self.limits = limits or Limits()
-        self._host, self._port = host, port
-        self._report = report or (lambda line: _log.info(line))
+        self.limits = Limits(*map(operator.index, limits or Limits()))
+        self._host, self._port = host, whole("port", port, 0, 0xFFFF)
+        self._given_report = report or (lambda line: _log.info(line))
+        self._callbacks = Callbacks()
         self._listener: cm.Listener | None = None
         self._listening: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,9 +111,11 @@ class Target:
         tasks += [self._listening] if self._listening is not None else []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.regions.close()
-        self.buffers.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self.regions.close()
+            self.buffers.close()
 
     def end_controllers(self, nqn: str) -> None:
         """End the connections of all hosts of a subsystem."""
@@ -198,6 +208,9 @@ class Target:
                 queue.release()
             cq.close()
             channel.close()
+
+    def _report(self, line: str) -> None:
+        self._callbacks.call("the report of a target", self._given_report, line)
 
     def _report_end(self, session: TargetSession, about: str, reason: str) -> None:
         controller = session.controller

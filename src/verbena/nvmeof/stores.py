@@ -19,8 +19,11 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import index
 from pathlib import Path
 from typing import Protocol
+
+from .numbers import byte_count
 
 __all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store", "call_store", "check_store"]
 
@@ -102,6 +105,7 @@ class MemoryStore:
     is_volatile = False  # a flush would change nothing
 
     def __init__(self, size: int, is_read_only: bool = False) -> None:
+        size = byte_count("size", size)
         if size <= 0:
             raise ValueError(f"a disk in memory needs a size, and {size} bytes are none")
         self.size = size
@@ -110,10 +114,12 @@ class MemoryStore:
         self._view = memoryview(self.memory)
 
     def read(self, offset: int, into: memoryview) -> Waiting:
+        offset = index(offset)
         into[:] = self._view[offset : offset + len(into)]
         return None
 
     def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        offset = index(offset)
         self._view[offset : offset + len(data)] = data
         return None
 
@@ -121,6 +127,7 @@ class MemoryStore:
         return None
 
     def zero(self, offset: int, length: int) -> Waiting:
+        offset, length = index(offset), index(length)
         first = min(-(-offset // _PAGE) * _PAGE, offset + length)
         last = max((offset + length) // _PAGE * _PAGE, first)
         self._fill(offset, first)
@@ -144,6 +151,7 @@ class MemoryStore:
         return True
 
     def discard(self, offset: int, length: int) -> Waiting:
+        offset, length = index(offset), index(length)
         first, last = -(-offset // _PAGE) * _PAGE, (offset + length) // _PAGE * _PAGE
         if last > first:
             self._remove(first, last - first)
@@ -199,6 +207,7 @@ class FileStore:
             raise OSError(errno.EBADF, what, str(self.path))
 
     def read(self, offset: int, into: memoryview) -> Waiting:
+        offset = index(offset)
         self._check_open()
         done = 0
         if self._reads_at_once:
@@ -232,6 +241,7 @@ class FileStore:
             offset, into = offset + count, into[count:]
 
     def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        offset = index(offset)
         if is_durable or self._is_direct or len(data) > _SMALL:
             flags = os.RWF_DSYNC if is_durable else 0
             return self._in_thread(self._write_all, offset, data, flags)
@@ -282,6 +292,7 @@ class FileStore:
         return self._in_thread(os.fdatasync, self._fd)
 
     def zero(self, offset: int, length: int) -> Waiting:
+        offset, length = index(offset), index(length)
         return self._in_thread(self._zero_all, offset, length)
 
     def _zero_all(self, offset: int, length: int) -> None:
@@ -291,6 +302,7 @@ class FileStore:
             self._write_all(offset + at, memoryview(_ZEROS)[: length - at], 0)
 
     def discard(self, offset: int, length: int) -> Waiting:
+        offset, length = index(offset), index(length)
         return self._in_thread(self._fallocate, _PUNCH_HOLE | _KEEP_SIZE, offset, length)
 
     def _fallocate(self, mode: int, offset: int, length: int) -> bool:
@@ -378,7 +390,7 @@ class DelayedStore:
     ) -> None:
         self._store = store
         self._seconds, self._per_byte = seconds, seconds_per_byte
-        self._channels = asyncio.Semaphore(channels)
+        self._channels = asyncio.Semaphore(index(channels))
         self.size, self.is_read_only = store.size, store.is_read_only
         self.is_volatile = store.is_volatile
         self.busy_seconds = 0.0

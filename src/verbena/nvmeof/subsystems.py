@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from .errors import FormatError
-from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
+from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, check_nqn, is_nqn
+from .numbers import byte_count, whole
 from .replies import Failure, status_of_error
 from .reservation_files import ReservationFile
 from .reservations import Reservations
@@ -26,6 +27,7 @@ __all__ = ["Namespace", "Subsystem", "TargetModel"]
 
 _log = logging.getLogger("verbena.nvmeof")
 _MOST_NAMESPACES = 1024
+_MOST_NSID = (1 << 32) - 1
 _IDENTIFIERS = uuid.UUID("6f9f4a4e-0c1d-5d0a-9c3c-3b6f7de1a2b4")
 
 
@@ -46,14 +48,15 @@ class Namespace:
         reservation_file: ReservationFile | None = None,
     ) -> None:
         check_store(store)
+        block_size, size = byte_count("block_size", block_size), byte_count("size", store.size)
         if block_size not in (512, 4096):
             raise ValueError(f"blocks have 512 or 4096 bytes, and not {block_size}")
-        if store.size < block_size:
-            raise ValueError(f"{store.size} bytes are less than a block of {block_size}")
+        if size < block_size:
+            raise ValueError(f"{size} bytes are less than a block of {block_size}")
         self.nsid = nsid
         self.store = store
         self.shift = block_size.bit_length() - 1
-        self.blocks = store.size >> self.shift
+        self.blocks = size >> self.shift
         self.uuid = uuid.uuid5(_IDENTIFIERS, name).bytes
         self.nguid = uuid.uuid5(_IDENTIFIERS, f"{name} nguid").bytes
         self._reservation_file = None if store.is_read_only else reservation_file
@@ -116,12 +119,14 @@ class Subsystem:
     def __init__(
         self, nqn: str, hosts: Iterable[str] | None = None, serial: str | None = None
     ) -> None:
+        check_nqn(nqn, "a subsystem")
         if not is_nqn(nqn) or nqn == DISCOVERY_NQN:
             raise FormatError(f"{nqn!r} is no name of a subsystem: nqn.2026-01.org.example:name is")
         self.nqn = nqn
         self.serial = serial or uuid.uuid5(_IDENTIFIERS, nqn).hex[:20].upper()
         self.hosts: set[str] | None = None if hosts is None else set(hosts)
         for host in self.hosts or ():
+            check_nqn(host, "a host")
             if not is_nqn(host):
                 raise FormatError(
                     f"{host!r} is no NQN of a host: nqn.2014-08.org.nvmexpress:uuid:… is, which"
@@ -149,7 +154,7 @@ class Subsystem:
             if each.store is store:
                 raise ValueError(f"{store!r} is namespace {each.nsid} already, and is served once")
         number = next(n for n in range(1, _MOST_NAMESPACES + 2) if n not in self.namespaces)
-        number = number if nsid is None else nsid
+        number = number if nsid is None else whole("nsid", nsid, 0, _MOST_NSID)
         if not 1 <= number <= _MOST_NAMESPACES or number in self.namespaces:
             raise ValueError(f"{number} is no free number of a namespace (1 to {_MOST_NAMESPACES})")
         made = Namespace(
@@ -161,14 +166,16 @@ class Subsystem:
 
     def remove(self, nsid: int) -> Namespace:
         """Remove a namespace, and return it; connected hosts are told. Its store stays open."""
+        nsid = whole("nsid", nsid, 0, _MOST_NSID)
         found = self.namespaces.pop(nsid)
         self._tell(nsid)
         return found
 
     def resized(self, nsid: int) -> None:
         """Take the store's size again, and tell hosts."""
+        nsid = whole("nsid", nsid, 0, _MOST_NSID)
         namespace = self.namespaces[nsid]
-        namespace.blocks = namespace.store.size >> namespace.shift
+        namespace.blocks = byte_count("size", namespace.store.size) >> namespace.shift
         self._tell(nsid)
 
     def _tell(self, nsid: int) -> None:
@@ -180,7 +187,8 @@ class Subsystem:
         return self.hosts is None or host_nqn in self.hosts
 
     def allow(self, host_nqn: str) -> None:
-        """Let a host use it."""
+        """Let a host use it. Raises TypeError."""
+        check_nqn(host_nqn, "a host")
         if self.hosts is None:
             self.hosts = set()
         self.hosts.add(host_nqn)

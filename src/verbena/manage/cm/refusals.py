@@ -80,7 +80,11 @@ class CmRefusal(Enum):
         "No route leads to the address; check it, and the routes of this host.",
     )
     NOT_LOCAL = errno.EADDRNOTAVAIL, "No interface has the address; use an address of this host."
-    NO_DEVICE = errno.ENODEV, "The address's interface has no RDMA device; use another interface."
+    NO_DEVICE = (
+        errno.ENODEV,
+        "The address's interface has no RDMA device, or the device lacks the address; use one of"
+        " `verbena devices`.",
+    )
     PORT_IN_USE = errno.EADDRINUSE, "Another identifier has address and port; choose another port."
     WILDCARD_IN_USE = (
         errno.EADDRNOTAVAIL,
