@@ -400,6 +400,22 @@ def test_a_listener_that_does_not_answer(alone: None, run: Run) -> None:
     run(program())
 
 
+def test_a_listener_that_accepts_and_gives_up_at_once(alone: None, run: Run) -> None:
+    """Its REP and its REJ are both there when the side that connects goes on."""
+
+    async def program() -> None:
+        async with cm.listen(0) as listener:
+            connecting = asyncio.ensure_future(cm.connect(HOST, listener.port))
+            steps = (await listener.get_request()).accept().__await__()
+            next(steps)  # the REP
+            steps.close()  # the REJ
+            with pytest.raises(cm.PeerGone, match="the peer accepted and gave up at once"):
+                await connecting
+        assert identifiers() == 0
+
+    run(program())
+
+
 def test_a_listener_at_another_address(alone: None) -> None:
     """Its port is there, so that the manager of its host refuses in the program's place."""
 

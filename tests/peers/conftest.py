@@ -3,6 +3,7 @@
 
 ``together`` runs the two sides of a connection in one process: on an event loop, over the
 connection manager or a socket, directly or over RoCE, or on two hosts of a simulated fabric.
+``meet`` does the same for a listener and several programs that connect to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
+import subprocess
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +25,13 @@ from tests.carriers import OVER_ROCE
 from tests.support import own_network
 from verbena import fabrics, sim
 from verbena.agent.client import describe_agent
-from verbena.peers import PeerConnection
+from verbena.peers import PeerConnection, PeerListener
 
 Side = Callable[[PeerConnection], Awaitable[Any]]
 Together = Callable[..., list[Any]]
+Dial = Callable[[], Any]  # as verbena.connect
+Serve = Callable[[PeerListener], Awaitable[Any]]
+Meet = Callable[..., list[Any]]
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -90,5 +98,92 @@ def together(request: pytest.FixtureRequest) -> Together:
         if request.param.startswith("simulated"):
             return on_hosts(passive, active, via=via, **options)
         return asyncio.run(live(passive, active, via=via, **options))
+
+    return run
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Make a key and a certificate for 127.0.0.1, and return the files."""
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-keyout", key, "-out", cert, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return key, cert
+
+
+def tls_options(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a listener with TLS, and those of its clients."""
+    key, cert = certificate(folder)
+    there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    there.load_cert_chain(cert, key)
+    return {"tls": there}, {"tls": ssl.create_default_context(cafile=cert)}
+
+
+async def _result(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+async def live_meeting(
+    serve: Serve,
+    clients: tuple[Callable[[Dial], Awaitable[Any]], ...],
+    there: dict[str, Any],
+    here: dict[str, Any],
+) -> list[Any]:
+    """Run a listener's program and its clients in one loop, and return what they return."""
+    async with (
+        asyncio.timeout(60),
+        verbena.listen("127.0.0.1:0", **there) as listener,
+        asyncio.TaskGroup() as group,
+    ):
+        dial = partial(verbena.connect, f"127.0.0.1:{listener.port}", **here)
+        tasks = [group.create_task(_result(each(dial))) for each in clients]
+        served = await serve(listener)
+    return [served, *[task.result() for task in tasks]]
+
+
+def simulated_meeting(
+    serve: Serve, clients: tuple[Callable[[Dial], Awaitable[Any]], ...], **options: Any
+) -> list[Any]:
+    """The same on hosts of a simulated fabric."""
+
+    async def server() -> Any:
+        async with verbena.listen(":7174", **options) as listener:
+            return await serve(listener)
+
+    async def client(run: Callable[[Dial], Awaitable[Any]]) -> Any:
+        return await run(partial(verbena.connect, "h0:7174", **options))
+
+    fabric = fabrics.ring(6, rate="100GbE", length_m=5)
+    programs = {f"h{n}": partial(client, each) for n, each in enumerate(clients, 1)}
+    returned = sim.run({"h0": server, **programs}, fabric).returned
+    return [returned[f"h{n}"] for n in range(len(clients) + 1)]
+
+
+@pytest.fixture(
+    params=[
+        "direct cm",
+        "direct socket",
+        "direct tls",
+        pytest.param("cm", marks=OVER_ROCE),
+        pytest.param("socket", marks=OVER_ROCE),
+        "simulated cm",
+        "simulated socket",
+    ]
+)
+def meet(request: pytest.FixtureRequest, tmp_path: Path) -> Meet:
+    """meet(serve, *clients): [what the listener's program returns, and what each client does]."""
+    via = request.param.split()[-1]
+
+    def run(serve: Serve, *clients: Callable[[Dial], Awaitable[Any]]) -> list[Any]:
+        if request.param.startswith("simulated"):
+            return simulated_meeting(serve, clients, via=via)
+        there, here = tls_options(tmp_path) if via == "tls" else ({"via": via}, {"via": via})
+        return asyncio.run(live_meeting(serve, clients, there, here))
 
     return run

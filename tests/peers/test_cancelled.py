@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -190,13 +191,14 @@ def test_the_end_of_a_connection(via: Any, end: str) -> None:
                     await got.wait_closed()
 
     async def main() -> int:
+        words = (b"%d" % number for number in count())
         async with asyncio.timeout(60), verbena.listen("127.0.0.1:0", via=via) as listener:
 
             async def work() -> None:
                 if end != "accept":
                     await attempt(listener)
                     return
-                dialing = asyncio.create_task(_dialed(listener.port, via))
+                dialing = asyncio.create_task(_dialed(listener.port, via, next(words)))
                 try:
                     async with await listener.accept() as conn:
                         await conn.recv()
@@ -206,9 +208,9 @@ def test_the_end_of_a_connection(via: Any, end: str) -> None:
 
             async def check() -> None:
                 """Take what cancelled attempts left in the listener, and exchange a message."""
-                dialing = asyncio.create_task(_dialed(listener.port, via))
-                heard = b""
-                while heard != b"here":
+                word, heard = next(words), b""
+                dialing = asyncio.create_task(_dialed(listener.port, via, word))
+                while heard != word:
                     async with await listener.accept() as conn:
                         try:
                             heard = await conn.recv()
@@ -227,6 +229,6 @@ async def _accepted(listener: Any) -> PeerConnection:
     return found
 
 
-async def _dialed(port: int, via: Any) -> None:
+async def _dialed(port: int, via: Any, word: bytes) -> None:
     async with verbena.connect(f"127.0.0.1:{port}", via=via) as conn:
-        await conn.send(b"here")
+        await conn.send(word)

@@ -21,7 +21,7 @@ import pytest
 
 import verbena
 from tests.carriers import live_carriers
-from tests.peers.conftest import calling, listening
+from tests.peers.conftest import calling, certificate, listening
 from verbena import cm
 from verbena.peers import (
     Ended,
@@ -266,20 +266,6 @@ def test_another_program_at_the_socket() -> None:
 
     with pytest.raises(PeerError, match="speaks something else"):
         asyncio.run(attempt())
-
-
-def certificate(folder: Path) -> tuple[str, str]:
-    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
-            *("-keyout", key, "-out", cert, "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=IP:127.0.0.1"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return key, cert
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -292,6 +292,37 @@ def test_a_server_closes(via: Any) -> None:
     asyncio.run(limited())
 
 
+@pytest.mark.parametrize("via", WAYS)
+def test_a_server_closes_as_a_client_connects(via: Any) -> None:
+    """The client is told, whatever the moment is, and by a sentence of what has happened."""
+
+    async def refusal(steps: int) -> str:
+        async with rpc.serve(Sample(), "127.0.0.1:0", via=via) as server:
+            before = len(server._tasks)
+            address = f"127.0.0.1:{server.port}"
+            connecting = asyncio.ensure_future(_call_once(address, via))
+            while len(server._tasks) == before:  # none has begun to connect the client
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await server.close(0)
+            async with asyncio.timeout(5):
+                (error,) = await asyncio.gather(connecting, return_exceptions=True)
+            assert isinstance(error, OSError)
+            return str(error)
+
+    for steps in (0, 1, 2, 3, 5, 10, 20, 40):
+        said = asyncio.run(refusal(steps))
+        assert "does not fit the state" not in said
+        assert "RTR and RTS need" not in said
+
+
+async def _call_once(address: str, via: Any) -> None:
+    async with rpc.connect(address, via=via) as client:
+        while True:
+            await client.add(1, 1)
+
+
 def test_closing_a_client_cancels_its_calls(together: Together) -> None:
     async def side(client: rpc.Client) -> list[str]:
         target = target_of(client)

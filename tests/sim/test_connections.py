@@ -145,6 +145,31 @@ def test_a_connect_may_be_cancelled_and_its_peer_is_told() -> None:
     assert result.returned == {"h0": "PeerGone", "h5": "cancelled"}
 
 
+@pytest.mark.parametrize("moment", [1e-6, 3e-6, 1e-3])
+def test_an_accept_may_be_cancelled_and_its_peer_is_told(moment: float) -> None:
+    """Also where the peer has sent its RTU: it gets the REJ when it is connected."""
+
+    async def hasty() -> str:
+        async with cm.listen(7174) as listener:
+            request = await listener.get_request()
+            try:
+                async with asyncio.timeout(moment):
+                    conn = await request.accept()
+            except TimeoutError:
+                return "cancelled"
+            conn.close()
+            return "closed"
+
+    async def patient() -> str:
+        conn = await cm.connect("h0", 7174)
+        async with asyncio.timeout(1), conn:
+            return str(await conn.wait_closed())
+
+    result = sim.run({"h0": hasty, "h5": patient}, clos())
+    assert result.returned["h0"] == ("cancelled" if moment < 1e-3 else "closed")
+    assert result.returned["h5"] == str(cm.Closed.PEER)
+
+
 def test_many_connect_at_once_and_the_managers_time_adds_up() -> None:
     callers = 7
     programs: Programs = {f"h{n}": call for n in range(1, callers + 1)}

@@ -137,6 +137,8 @@ class ConnectionBase(QueueAccess):
         self.id.events.clear()
         if event.kind is RdmaEventKind.DISCONNECTED:
             self._on_disconnected(event.status)
+        elif event.kind is RdmaEventKind.REJECTED:  # after the RTU: the peer gave up before it came
+            self._end(Closed.HERE if self._disconnects else Closed.PEER)
         elif event.kind is RdmaEventKind.DEVICE_REMOVAL:
             self._end(Closed.DEVICE)
 
@@ -266,8 +268,7 @@ async def _connect_one(
             prepare(queues.qp, options)
             identifier.connect(_asked(pd.context, queues.qp, options))
             answer = await identifier.expect(RdmaEventKind.CONNECT_RESPONSE, deadline)
-            identifier.bring(queues.qp, QPState.INIT, QPState.RTR, QPState.RTS)
-            identifier.accept()
+            _establish(identifier, queues.qp)
             return kind(identifier, queues, answer.connection, pd)
         except BaseException:
             identifier.close()  # the peer gets a REJ
@@ -275,6 +276,17 @@ async def _connect_one(
             raise
     except BaseException:
         identifier.close()
+        raise
+
+
+def _establish(identifier: Id, qp: QP) -> None:
+    """Answer the peer's REP by an RTU. Raises PeerGone if the peer has given up since."""
+    try:
+        identifier.bring(qp, QPState.INIT, QPState.RTR, QPState.RTS)
+        identifier.accept()
+    except ConnectionManagerError as error:
+        if is_stale(error):
+            raise PeerGone(identifier.about, after_accepting=True) from None
         raise
 
 

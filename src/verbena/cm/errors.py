@@ -64,14 +64,21 @@ class ConnectTimeout(ConnectionManagerError, TimeoutError):
 
 
 class PeerGone(ConnectionManagerError, ConnectionAbortedError):
-    """The peer gave up before its request was accepted: it ended, or its time was over."""
+    """The peer gave up before the connection was made: it ended, or its time was over.
 
-    def __init__(self, about: str) -> None:
-        super().__init__(
-            errno.ECONNABORTED,
-            f"{about}: the peer has given up, since it ended or its time was over; "
-            "wait for the next request",
+    ``after_accepting``: the peer is the side that accepts, and had accepted.
+    """
+
+    def __init__(self, about: str, after_accepting: bool = False) -> None:
+        why = (
+            "the peer has given up, since it ended or its time was over; wait for the next request"
         )
+        if after_accepting:
+            why = (
+                "the peer accepted and gave up at once: its program ended, closed its listener, or"
+                " cancelled the call that accepts; see what it says, and connect again"
+            )
+        super().__init__(errno.ECONNABORTED, f"{about}: {why}")
 
 
 class AddressInUse(ConnectionManagerError):

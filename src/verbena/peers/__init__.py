@@ -76,7 +76,7 @@ class ConnectingPeer:
 
 @keywords(ConnectOptions, slots=32, slot_size=4096, timeout=CONNECT_SECONDS)
 def connect(address: str, **options: Unpack[ConnectOptions]) -> ConnectingPeer:
-    """Connect to ``"host:port"``.
+    """Connect to ``"host:port"``. It waits until the listener's program accepts.
 
     Leaving the block of ``async with`` waits until the peer has what was sent; after an exception
     it disconnects at once. Raises ValueError, and OSError: ConnectionManagerError, VerbsError,

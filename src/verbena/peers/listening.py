@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Listeners: they give new connections to the program, and take peers back that come again.
 
-A peer that comes back is attached to its session at once, whether the program waits for a
-connection or not.
+New peers wait in a ``Backlog``. A peer that comes back is attached to its session at once, whether
+the program waits for a connection or not.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from verbena import cm
 from verbena.cm.arguments import CONNECT_SECONDS
-from verbena.verbs import QP, ConnectError, VerbsError
+from verbena.verbs import QP, VerbsError
 from verbena.verbs.forked import follow
 from verbena.verbs.local_carrier import sends_local_packets
 
+from .backlog import Accept, Asking, Backlog
 from .connection import (
     PeerConnection,
     PeerOptions,
@@ -45,8 +45,6 @@ from .wire import NO_ROOM, OTHER_PURPOSE, UNKNOWN, Hello
 
 __all__ = ["PeerListener", "listen_for_peers"]
 
-Accept = Callable[[Seat, Hello], Awaitable[Transport]]
-T = TypeVar("T")
 _FREE_PORTS = 20  # tries to find a port that is free at IPv4 and IPv6 addresses
 
 
@@ -59,7 +57,7 @@ class PeerListener:
         self._options = options
         self._policy: Reconnect | None = options.get("reconnect")
         self._sessions: dict[int, Session] = {}
-        self._waiting: deque[tuple[Hello, Accept, Callable[[], object]]] = deque()
+        self._backlog = Backlog()
         self._changed = Waiters()
         self._closed = False
         self._failure: OSError | None = None
@@ -73,27 +71,39 @@ class PeerListener:
         return f"<PeerListener at port {self.port}: {'closed' if self._closed else 'open'}>"
 
     async def accept(self) -> PeerConnection:
-        """Wait for the next peer. Raises PeerError after the listener's end, and OSError."""
-        return await self.admit(self._accepted)
+        """Wait for the next peer. Raises PeerError after the listener's end, and OSError.
 
-    async def admit(self, admitted: Callable[[Hello, Accept], Awaitable[T]]) -> T:
-        """Wait for the next peer; return what ``admitted`` makes of it. Raises as ``accept``."""
-        while True:
-            await self._changed.until(lambda: bool(self._waiting) or self._has_ended())
-            if not self._waiting:
-                raise self._failure or PeerError(9, "the listener was closed: listen again")
-            hello, accept, _ = self._waiting.popleft()
-            try:
-                return await admitted(hello, accept)
-            except OSError as error:
-                if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
-                    raise  # this side's device; anything else: the peer has given up meanwhile
+        The peer's ``connect`` ends when this is called. If this is cancelled, nothing is lost: a
+        connection that is being made is what the next call returns.
+        """
+        if not self._has_ended():
+            self._changed.check_loop()
+        made = await self._backlog.take(self._connected)
+        if made is None:
+            raise self._why_ended()
+        return made
 
-    async def _accepted(self, hello: Hello, accept: Accept) -> PeerConnection:
+    def give_back(self, conn: PeerConnection) -> None:
+        """Have the next ``accept`` return a connection that its caller could not take."""
+        self._backlog.give_back(conn)
+
+    async def next_request(self) -> Asking:
+        """Wait for the next peer that asks; the caller answers it. Raises as ``accept``."""
+        await self._changed.until(lambda: self._backlog.has_asking or self._has_ended())
+        if not self._backlog.has_asking:
+            raise self._why_ended()
+        return self._backlog.pop()
+
+    def _why_ended(self) -> OSError:
+        return self._failure or PeerError(9, "the listener was closed: listen again")
+
+    async def _connected(self, asking: Asking) -> PeerConnection:
+        """Connect a peer, in a task of the backlog."""
+        hello = asking.hello
         home = await self.enter()
         session = Session(home, new_hello(self._options, hello.session), self._on_lost)
         try:
-            session.attach(await accept(session, session.hello))
+            session.attach(await asking.accept(session, session.hello))
         except BaseException:
             session.release()
             raise
@@ -143,7 +153,7 @@ class PeerListener:
             session.attach(await accept(session, own))
 
     def _offer(self, hello: Hello, accept: Accept, refuse: Callable[[], object]) -> None:
-        self._waiting.append((hello, accept, refuse))
+        self._backlog.offer(Asking(hello, accept, refuse))
         self._changed.wake()
 
     # ---- the connection manager ----
@@ -160,6 +170,7 @@ class PeerListener:
                 self._on_request(request)
         except OSError as error:
             self._failure = error
+            self._backlog.end()
             self._changed.wake()
 
     def _on_request(self, request: cm.ConnectionRequest) -> None:
@@ -234,8 +245,12 @@ class PeerListener:
 
     def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client in a task of this listener: asyncio reports one of its own as an error
-        when the loop ends first."""
-        self._spawn(self._answer(Streams(reader, writer)))
+        when the loop ends first. The task may be cancelled before it begins."""
+        if self._closed:
+            writer.close()
+            return
+        task = self._spawn(self._answer(Streams(reader, writer)))
+        task.add_done_callback(lambda ended: writer.close() if ended.cancelled() else None)
 
     async def _answer(self, streams: Streams) -> None:
         writer = streams.writer
@@ -243,8 +258,9 @@ class PeerListener:
         async def accept(seat: Seat, own: Hello) -> Transport:
             assert isinstance(seat.home, SocketHome)
             try:
-                await streams.say(own)
-                return await over_streams(seat.home, streams, seat, hello)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await streams.say(own)
+                    return await over_streams(seat.home, streams, seat, hello)
             except BaseException:
                 writer.close()
                 raise
@@ -255,9 +271,6 @@ class PeerListener:
         except OSError:
             writer.close()
             return
-        except asyncio.CancelledError:
-            writer.close()
-            raise
         refusal = None
         if hello.purpose != self._purpose:
             refusal = replace(hello, purpose=self._purpose)
@@ -274,10 +287,11 @@ class PeerListener:
 
     # ---- its end ----
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def stay_with_parent(self) -> None:
         """In a forked child the peers that wait, and those that come, are the parent's."""
@@ -286,19 +300,16 @@ class PeerListener:
             errno.ECHILD,
             "the listener belongs to the process that forked: listen at another port in the child",
         )
-        self._waiting.clear()
+        self._backlog.stay_with_parent()
         for each in self._server.sockets if self._server is not None else ():
             let_go(each.fileno())
 
     def close(self) -> None:
-        """Listen no more, and refuse those that wait. Connections that were given go on."""
+        """Listen no more, and disconnect peers that no ``accept`` has returned; others go on."""
         if self._closed:
             return
         self._closed = True
-        for _, _, refuse in self._waiting:
-            with contextlib.suppress(OSError):
-                refuse()
-        self._waiting.clear()
+        self._backlog.close()
         for task in self._tasks:
             task.cancel()
         if self._cm is not None:

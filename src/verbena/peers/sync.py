@@ -143,6 +143,13 @@ class LoopThread:
         else:
             self.call(work)
 
+    def soon(self, work: Callable[[], object]) -> None:
+        """Have the loop's thread call something, and do not wait for it."""
+        if isinstance(place.get(), HasOwnLoop):
+            work()
+        elif (loop := self._loop) is not None:
+            loop.call_soon_threadsafe(work)
+
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
         return self._thread is threading.current_thread()
@@ -324,6 +331,33 @@ class SyncPeerConnection:
         _thread.call(self._conn.__aexit__(kind, *error))
 
 
+class _Handover:
+    """A connection on its way from the loop's thread to the one that calls ``accept``.
+
+    The caller may be interrupted, as by a signal's handler that raises, when the connection is
+    there and the caller does not have it yet. The next caller is given it then. What is here is
+    used in the loop's thread alone.
+    """
+
+    def __init__(self, listener: PeerListener) -> None:
+        self._listener = listener
+        self._conn: PeerConnection | None = None
+        self._was_left = False
+
+    async def take(self) -> PeerConnection:
+        """Wait for the next peer, as PeerListener.accept."""
+        conn = self._conn = await self._listener.accept()
+        if self._was_left:
+            self._listener.give_back(conn)
+        return conn
+
+    def leave(self) -> None:
+        """The caller was interrupted, and takes nothing."""
+        self._was_left = True
+        if self._conn is not None:
+            self._listener.give_back(self._conn)
+
+
 class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
     """As ``PeerListener``, with calls that block."""
 
@@ -336,8 +370,17 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
         return self._listener.port
 
     def accept(self, timeout: float | None = None) -> SyncPeerConnection:
-        """Wait for the next peer. Raises TimeoutError, PeerError."""
-        return SyncPeerConnection(_timed(self._listener.accept, timeout, "no peer connected"))
+        """Wait for the next peer. Raises TimeoutError, PeerError and OSError.
+
+        Nothing is lost when it raises TimeoutError, or is interrupted: a connection that is being
+        made is what a later call returns. So ``timeout=0`` can be polled.
+        """
+        handover = _Handover(self._listener)
+        try:
+            return SyncPeerConnection(_timed(handover.take, timeout, "no peer connected"))
+        except BaseException:
+            _thread.soon(handover.leave)
+            raise
 
     def __iter__(self) -> Iterator[SyncPeerConnection]:
         while True:

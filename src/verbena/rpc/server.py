@@ -15,11 +15,12 @@ import msgspec
 
 from verbena.cm.arguments import check_seconds, limited
 from verbena.cm.errors import ManagerEnded
+from verbena.peers.backlog import Accept
 from verbena.peers.connection import parse_address
 from verbena.peers.errors import Ended, PeerError
-from verbena.peers.listening import Accept, PeerListener, listen_for_peers
+from verbena.peers.listening import PeerListener, listen_for_peers
 from verbena.peers.transport import CmHome, Sharing, SocketHome, host_and_port
-from verbena.peers.wire import CALLS, Hello
+from verbena.peers.wire import CALLS
 from verbena.verbs import PD, ConnectError, VerbsError
 from verbena.verbs.forked import follow
 
@@ -150,28 +151,25 @@ class RpcServer:
         self._spawn(self._accept())
         return self
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _accept(self) -> None:
         assert self._listener is not None
-
-        async def given(hello: Hello, accept: Accept) -> Accept:
-            del hello
-            return accept
-
         while True:
             try:
-                accept = await self._listener.admit(given)
+                asking = await self._listener.next_request()
             except ManagerEnded:
                 if not await self._listen_again():
                     return
                 continue
             except PeerError:
                 return
-            self._spawn(self._admit(accept))
+            task = self._spawn(self._admit(asking.accept))
+            task.add_done_callback(asking.refuse_if_cancelled)
 
     async def _listen_again(self) -> bool:
         """Listen at the same port by the next agent, which starts by itself; clients stay."""
