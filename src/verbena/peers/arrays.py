@@ -419,6 +419,11 @@ class Lending:
         # Also where the task is cancelled: else a message that it sends next might be there first.
         await _to_its_end(self._end())
 
+    def take_back(self, window: RemoteArray) -> None:
+        """End it, since nobody has got the window."""
+        del window
+        self._session.spawn(self._end())
+
     async def _end(self) -> None:
         """Revoke it: after this the peer's device is refused."""
         mw, transport = self._mw, self._transport

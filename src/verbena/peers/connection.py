@@ -12,7 +12,7 @@ import errno
 import os
 import ssl
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
 from operator import index
@@ -26,7 +26,7 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, PeerError, UnknownSession
-from .session import Arrived, Session, loan
+from .session import Arrived, Loan, Session
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
@@ -105,7 +105,8 @@ class Receiving(Coroutine[Any, Any, bytes]):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._loan: AbstractContextManager[memoryview] | None = None
+        self._message: Arrived | None = None
+        self._loan: Loan | None = None
         self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
         self._is_used = False
 
@@ -134,22 +135,43 @@ class Receiving(Coroutine[Any, Any, bytes]):
 
     async def _bytes(self) -> bytes:
         self._use()
-        message = await self._session.receive()
-        with loan(self._session, message) as view:
-            return bytes(view)
+        session = self._session
+        message = self._message = await session.receive()
+        try:
+            data = session.content(message).tobytes()
+        except MemoryError:
+            session.put_back(message)
+            raise MemoryError(
+                f"there is no memory for a copy of the message, which has {message.header.length}"
+                " bytes and stays the next one: receive it as a loan, which needs no copy (async"
+                " with conn.recv() as view; with conn.borrow() of verbena.peers.sync)"
+            ) from None
+        except BaseException:
+            session.put_back(message)
+            raise
+        session.give_back(message)
+        return data
+
+    def put_back(self, taken: bytes | memoryview) -> None:
+        """Have the next recv give the message that this one has given to nobody."""
+        assert self._message is not None
+        if self._loan is not None:
+            self._loan.put_back()
+            return
+        self._session.put_back(self._message, bytes(taken))
 
     def __await__(self) -> Generator[Any, Any, bytes]:
         return self._bytes().__await__()
 
     async def __aenter__(self) -> memoryview:
         self._use()
-        message: Arrived = await self._session.receive()
-        self._loan = loan(self._session, message)
-        return self._loan.__enter__()
+        self._message = await self._session.receive()
+        self._loan = Loan(self._session, self._message)
+        return self._loan.view
 
     async def __aexit__(self, *error: object) -> None:
         assert self._loan is not None
-        self._loan.__exit__(None, None, None)
+        self._loan.end()
 
 
 class Posted:
@@ -242,6 +264,9 @@ class PeerConnection:
 
     def recv(self) -> Receiving:
         """Receive the next message: ``await`` for bytes, ``async with`` for its memory as a loan.
+
+        ``await`` raises MemoryError where there is no room for a copy; the message stays the next
+        one, and a loan needs no copy. Both raise PeerConnectionEnded.
 
         A loan holds the message's credit. Its view ends with the block; an array over it that the
         program keeps stays as it is.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -45,7 +45,7 @@ from .ring import ARRIVED, Ring
 from .transport import CmHome, Sharing, SocketHome, Transport
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
-__all__ = ["Arrived", "Session", "queue_cap"]
+__all__ = ["Arrived", "Loan", "Session", "queue_cap"]
 
 _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE_BYTES = 64
@@ -76,11 +76,15 @@ def _control(slots: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class Arrived:
-    """A message that has arrived: in a slot, or still in the peer's memory."""
+    """A message that has arrived: in a slot, or still in the peer's memory.
+
+    ``kept``: its bytes, if it was received already and is to be received again.
+    """
 
     header: Header
     slot: int | None
     buffer: MR | None = None
+    kept: NDArray[np.uint8] | None = None
     fetching: asyncio.Task[None] | None = None
 
 
@@ -656,18 +660,36 @@ class Session:
             if not self._inbox or self._is_released:  # whose memory is gone, with what lay there
                 raise self.failure()
             message = self._inbox.popleft()
-            if message.header.kind == MessageKind.DATA:
+            if message.header.kind == MessageKind.DATA or message.kept is not None:
                 return message
             try:
                 await self._fetched(message)
             except BaseException:
                 if self._pool is not None:
-                    self._inbox.appendleft(message)
-                    self.changed.wake()
+                    self._insert(message)
                 raise
             self._ahead -= message.header.length
             self._fetch_ahead()
             return message
+
+    def put_back(self, message: Arrived, data: bytes | None = None) -> None:
+        """Have the next receive give a message that nobody got.
+
+        ``data``: its bytes, if its memory was given back.
+        """
+        if data is not None:
+            kept = np.frombuffer(bytearray(data), np.uint8)
+            message = Arrived(message.header, None, kept=kept)
+        elif message.buffer is not None:
+            self._ahead += message.header.length
+        self._insert(message)
+
+    def _insert(self, message: Arrived) -> None:
+        """Put a message into the inbox again, in its order."""
+        number = message.header.number
+        before = sum(each.header.number < number for each in self._inbox)
+        self._inbox.insert(before, message)
+        self.changed.wake()
 
     async def receive_copy(self) -> memoryview | None:
         """Wait for the next message; return a copy if it is small, and None if it is not.
@@ -680,9 +702,8 @@ class Session:
             raise self.failure()
         if self._inbox[0].slot is None:
             return None
-        message = self._inbox.popleft()
-        copy = self.content(message).copy()
-        self.give_back(message)
+        copy = self.content(self._inbox[0]).copy()
+        self.give_back(self._inbox.popleft())
         return copy.data
 
     def peek(self) -> memoryview | None:
@@ -716,7 +737,7 @@ class Session:
     def _fetch_ahead(self) -> None:
         """Fetch messages while they are small enough, so that their senders need not wait."""
         for message in self._inbox:
-            if message.slot is None and message.fetching is None:
+            if message.slot is None and message.fetching is None and message.kept is None:
                 if self._ahead + message.header.length > _AHEAD:
                     return
                 self._begin_fetch(message)
@@ -751,6 +772,8 @@ class Session:
 
     def content(self, message: Arrived) -> NDArray[np.uint8]:
         """Return the bytes of a message, without a copy."""
+        if message.kept is not None:
+            return message.kept[:]
         assert self._ring is not None
         length = message.header.length
         if message.slot is not None:
@@ -760,7 +783,7 @@ class Session:
 
     def give_back(self, message: Arrived, is_viewed: bool = False) -> None:
         """The program has done with a message; ``is_viewed``: it has kept a view of its memory."""
-        if self._pool is None or self._ring is None:
+        if self._pool is None or self._ring is None or message.kept is not None:
             return
         if message.buffer is not None:
             if not is_viewed:
@@ -810,20 +833,34 @@ def _nothing() -> None:
     """Nothing is kept for a message in the ring."""
 
 
-@contextlib.contextmanager
-def loan(session: Session, message: Arrived) -> Iterator[memoryview]:
-    """Lend the memory of a message for a block.
+class Loan:
+    """Lends the memory of a message, as ``view``, until ``end`` or ``put_back``.
 
     If the program has kept an array or a slice over it, that keeps the memory, and the session
     takes other memory in its place.
     """
-    content = session.content(message)
-    is_kept = ref(content)
-    view = content.data
-    del content
-    try:
-        yield view
-    finally:
+
+    def __init__(self, session: Session, message: Arrived) -> None:
+        content = session.content(message)
+        self.view = content.data
+        self._is_kept = ref(content)
+        self._session = session
+        self._message: Arrived | None = message
+
+    def end(self) -> None:
+        """The program has done with the message."""
+        message = self._returned()
+        if message is not None:
+            self._session.give_back(message, self._is_kept() is not None)
+
+    def put_back(self) -> None:
+        """Nobody has got the message: it is the next one."""
+        message = self._returned()
+        if message is not None:
+            self._session.put_back(message)
+
+    def _returned(self) -> Arrived | None:
         with contextlib.suppress(BufferError):
-            view.release()
-        session.give_back(message, is_kept() is not None)
+            self.view.release()
+        message, self._message = self._message, None
+        return message
