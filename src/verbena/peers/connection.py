@@ -11,8 +11,8 @@ import asyncio
 import errno
 import os
 import ssl
+import warnings
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
 from operator import index
@@ -26,7 +26,7 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, PeerError, UnknownSession
-from .session import Arrived, Loan, Session
+from .session import PATIENCE, Arrived, Loan, Session
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
@@ -37,8 +37,6 @@ __all__ = [
 ]
 
 _MOST_ITEMS = 1 << 48
-_PATIENCE = 5.0
-_GOODBYE = 1.0  # seconds in which the peer is told what it will not get
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +98,12 @@ class Receiving(Coroutine[Any, Any, bytes]):
     """The next message: ``await`` gives its bytes, ``async with`` lends its memory.
 
     It is also a coroutine, since ``asyncio.create_task`` requires one. One that nobody uses takes
-    no message, and one that is used again raises RuntimeError.
+    no message, and one that is used again raises RuntimeError. It keeps its connection open.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, conn: PeerConnection) -> None:
         self._session = session
+        self._conn = conn
         self._message: Arrived | None = None
         self._loan: Loan | None = None
         self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
@@ -180,8 +179,9 @@ class Posted:
     Raises PeerConnectionEnded.
     """
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: Session, conn: PeerConnection, number: int) -> None:
         self._session = session
+        self._conn = conn  # stays open
         self._number = number
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -193,13 +193,29 @@ class PeerConnection:
 
     It is an asynchronous context manager, which closes it; ``async for`` gives its messages until
     it is closed at either side.
+
+    One to which the program has no reference any more is closed, with a ResourceWarning if it had
+    not ended. Calls that wait, and blocks, refer to it; arrays and their names do not.
     """
 
     def __init__(self, session: Session, is_active: bool, reconnect: Reconnect | None) -> None:
         self._session = session
         self._is_active = is_active
         self._policy = reconnect
-        SESSIONS.add(session, is_active)
+        SESSIONS.add(self, session.hello.session, is_active)
+
+    def __del__(self) -> None:
+        if self._session.is_released:
+            return
+        if self.closed is None:
+            text = f"unclosed {self!r}: use `async with`, or close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        self._session.forget()
+
+    @property
+    def session(self) -> Session:
+        """What it is made of, for the other parts of this package."""
+        return self._session
 
     @property
     def closed(self) -> Ended | None:
@@ -247,7 +263,7 @@ class PeerConnection:
         It waits for a credit alone; messages arrive in the order in which this was called. The
         memory of a large message must not change until the peer has it. Raises as ``send``.
         """
-        return Posted(self._session, await self._session.post(data))
+        return Posted(self._session, self, await self._session.post(data))
 
     def post_now(self, *parts: bytes | memoryview) -> bool:
         """Send a small message, whose bytes are copied from parts, if there is a credit.
@@ -271,7 +287,7 @@ class PeerConnection:
         A loan holds the message's credit. Its view ends with the block; an array over it that the
         program keeps stays as it is.
         """
-        return Receiving(self._session)
+        return Receiving(self._session, self)
 
     async def recv_copy(self) -> memoryview | None:
         """Wait for the next message; return it, in new memory of NumPy, if it is a small one.
@@ -351,7 +367,7 @@ class PeerConnection:
         whatever it does; an access then ends the connection. The block does not begin, and raises
         PeerConnectionEnded, once ``close`` has begun.
         """
-        return Lending(self._session, self._is_active, array, write)
+        return Lending(self, self._is_active, array, write)
 
     # ---- its end ----
 
@@ -369,7 +385,7 @@ class PeerConnection:
         assert session.ended is not None
         return session.ended
 
-    async def close(self, patience: float = _PATIENCE) -> None:
+    async def close(self, patience: float = PATIENCE) -> None:
         """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
 
         From its beginning on, nothing new is sent: ``send`` and ``post``, requests for arrays and
@@ -381,20 +397,11 @@ class PeerConnection:
         after what it has. Raises TypeError and ValueError for what is no number of seconds.
         """
         check_seconds("patience", patience)
-        left, session = 0, self._session
+        session = self._session
         if session.ended is Ended.FORKED:
             return
         session.changed.check_loop()
-        try:
-            async with asyncio.timeout(limited(patience)):
-                await session.close()
-        except TimeoutError:
-            left = session.unfetched
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GOODBYE):
-                    await session.say_goodbye(left)
-        finally:
-            session.release()
+        left = await session.finish(patience)
         if left:
             raise PeerError(
                 errno.ETIMEDOUT,
