@@ -102,11 +102,22 @@ def test_what_keeps_a_connection(via: Any) -> None:
         async with verbena.listen("127.0.0.1:0", via=via) as listener:
             near, far = await pair(listener, via)
             async with far:
-                waiting = asyncio.ensure_future(near.recv())
+                waiting: Any = asyncio.ensure_future(near.recv())
                 del near
                 await asyncio.sleep(0.05)
                 await far.send(b"here")
                 assert await waiting == b"here"
+                del waiting
+                assert (await rest_of(far))[1] is Ended.PEER
+
+            near, far = await pair(listener, via)
+            async with far:
+                waiting = asyncio.ensure_future(await near.post(bytes(20_000_000)))
+                del near
+                await asyncio.sleep(0.05)
+                assert far.closed is None
+                assert len(await far.recv()) == 20_000_000
+                await waiting
                 del waiting
                 assert (await rest_of(far))[1] is Ended.PEER
 

@@ -185,7 +185,11 @@ class Posted:
         self._number = number
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._session.fetched(self._number).__await__()
+        return self._fetched().__await__()
+
+    async def _fetched(self) -> None:
+        """Wait, in a coroutine that has a reference to this."""
+        await self._session.fetched(self._number)
 
 
 class PeerConnection:

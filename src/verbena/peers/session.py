@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -26,13 +25,13 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena import verbs
 from verbena.cm.arguments import limited
 from verbena.verbs import (
     MR,
     PD,
     WC,
     AccessFlags,
+    Context,
     QPCap,
     QPState,
     SendFlags,
@@ -40,10 +39,9 @@ from verbena.verbs import (
     WCStatus,
 )
 from verbena.verbs.forked import follow
-from verbena.verbs.here import place
 
-from .collecting import COLLECTIONS
 from .errors import Ended, PeerConnectionEnded
+from .forgetting import Forgetting
 from .memory import BufferPool, RegionCache, byte_view, dense_array
 from .ring import ARRIVED, Ring
 from .transport import CmHome, Sharing, SocketHome, Transport
@@ -116,11 +114,6 @@ class Waiters:
         self._waiting: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the tasks that wait."""
-        return self._loop
-
     def check_loop(self) -> None:
         """Raise RuntimeError in another loop."""
         if asyncio.get_running_loop() is not self._loop:
@@ -161,10 +154,7 @@ class Session:
         self.transport: Transport | None = None
         self.revoked: set[int] = set()
         self.changed = Waiters()
-        here = place.get()
-        self._is_simulated = here is not None
-        self._context = Context()  # for a task that ends it: of this host, and without the caller's
-        self._context.run(place.set, here)
+        self._forgetting = Forgetting()
         self.when_ended: list[Callable[[Ended], object]] = []
         self.on_note: Callable[[int], object] | None = None
         self.last_note: int | None = None
@@ -392,33 +382,11 @@ class Session:
         return self._is_released
 
     def forget(self) -> None:
-        """Finish, since the program has no reference to the connection; any thread may call this.
+        """Finish, since the program refers to the connection no more; any thread may call this."""
+        self._forgetting.end(lambda: self.finish(PATIENCE), self._forgotten)
 
-        Where a collection of cycles has found that on a simulated host, nothing is done: results of
-        a simulation must not depend on when Python collects.
-        """
-        loop = self.changed.loop
-        if self._is_simulated and COLLECTIONS.are_running:
-            return
-        if loop.is_closed():
-            with contextlib.suppress(OSError, RuntimeError):
-                self.release()
-        elif asyncio._get_running_loop() is loop:  # at its end, the loop sees tasks alone
-            self._finish_alone()
-        else:
-            with contextlib.suppress(RuntimeError):  # it was closed since
-                loop.call_soon_threadsafe(self._finish_alone)
-
-    def _finish_alone(self) -> None:
-        if self._is_released:
-            return
-        task = self.changed.loop.create_task(self.finish(PATIENCE), context=self._context)
-        task.add_done_callback(self._has_finished)
-
-    def _has_finished(self, task: asyncio.Task[int]) -> None:
-        """Release, if the loop has ended and cancelled the task perhaps before its first step."""
-        if not task.cancelled():
-            task.exception()  # nobody asks for it
+    def _forgotten(self) -> None:
+        """Release, if the loop has ended first."""
         if not self._is_released:
             self._control_message(MessageKind.BYE, self._large_left())
             self.release()
@@ -892,7 +860,7 @@ class Session:
             self._control_message(MessageKind.CONFIRM)
 
 
-def _said_of(wc: WC, context: verbs.Context) -> str:
+def _said_of(wc: WC, context: Context) -> str:
     """Return what the device says of a failure: of the first one, where others are flushed."""
     said = context.explain(wc.vendor_err)
     return said.partition(_FIRST)[2] if wc.status == WCStatus.WR_FLUSH_ERR else said
