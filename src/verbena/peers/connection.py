@@ -26,7 +26,8 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, PeerError, UnknownSession
-from .session import PATIENCE, Arrived, Loan, Session
+from .loan import Loan
+from .session import PATIENCE, Arrived, Session
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 

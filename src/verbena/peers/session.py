@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +46,7 @@ from .ring import ARRIVED, Ring
 from .transport import CmHome, Sharing, SocketHome, Transport
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
-__all__ = ["PATIENCE", "Arrived", "Loan", "Session", "queue_cap"]
+__all__ = ["PATIENCE", "Arrived", "Session", "queue_cap"]
 
 PATIENCE = 5.0
 """Seconds for which a connection that is closed waits for its peer, by default."""
@@ -868,36 +867,3 @@ def _said_of(wc: WC, context: Context) -> str:
 
 def _nothing() -> None:
     """Nothing is kept for a message in the ring."""
-
-
-class Loan:
-    """Lends the memory of a message, as ``view``, until ``end`` or ``put_back``.
-
-    If the program has kept an array or a slice over it, that keeps the memory, and the session
-    takes other memory in its place.
-    """
-
-    def __init__(self, session: Session, message: Arrived) -> None:
-        content = session.content(message)
-        self.view = content.data
-        self._is_kept = ref(content)
-        self._session = session
-        self._message: Arrived | None = message
-
-    def end(self) -> None:
-        """The program has done with the message."""
-        message = self._returned()
-        if message is not None:
-            self._session.give_back(message, self._is_kept() is not None)
-
-    def put_back(self) -> None:
-        """Nobody has got the message: it is the next one."""
-        message = self._returned()
-        if message is not None:
-            self._session.put_back(message)
-
-    def _returned(self) -> Arrived | None:
-        with contextlib.suppress(BufferError):
-            self.view.release()
-        message, self._message = self._message, None
-        return message
