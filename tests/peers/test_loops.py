@@ -125,5 +125,5 @@ def test_a_thread_that_cannot_be_started_is_started_later(monkeypatch: pytest.Mo
         context.setattr(threading.Thread, "start", refuse)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="can't start"):
-                loops.call(asyncio.sleep(0))
-    assert loops.call(asyncio.sleep(0, "slept"), timeout=5) == "slept"
+                loops.call(lambda: asyncio.sleep(0))
+    assert loops.call(lambda: asyncio.sleep(0, "slept"), timeout=5) == "slept"

@@ -12,7 +12,7 @@ import errno
 import itertools
 import operator
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -37,19 +37,29 @@ _BYTES = {"|u1", "|i1"}  # dtypes that stand for the bytes of any other
 _lent = itertools.count(1)
 
 
+class HasSession(Protocol):
+    """A PeerConnection: who has a reference to it keeps it open."""
+
+    @property
+    def session(self) -> Session:
+        """What it is made of."""
+        ...
+
+
 class SessionTable:
-    """Sessions of this process, by number and side, for arrays that are unpickled."""
+    """Connections of this process, by the number and side of their session, for arrays that are
+    unpickled."""
 
     def __init__(self) -> None:
-        self._sessions: WeakValueDictionary[tuple[int, bool], Session] = WeakValueDictionary()
+        self._conns: WeakValueDictionary[tuple[int, bool], HasSession] = WeakValueDictionary()
 
-    def add(self, session: Session, is_active: bool) -> None:
-        """Add the session of one side."""
-        self._sessions[session.hello.session, is_active] = session
+    def add(self, conn: HasSession, number: int, is_active: bool) -> None:
+        """Add the connection at one side of a session."""
+        self._conns[number, is_active] = conn
 
-    def find(self, number: int, is_active: bool) -> Session:
-        """Return the session. Raises PeerError."""
-        found = self._sessions.get((number, is_active))
+    def find(self, number: int, is_active: bool) -> HasSession:
+        """Return the connection. Raises PeerError."""
+        found = self._conns.get((number, is_active))
         if found is None:
             raise PeerError(
                 errno.ENOTCONN,
@@ -145,11 +155,11 @@ class RemoteArray:
         ``into`` until a later request of the connection has ended. Raises PeerError, TypeError
         when dtypes differ, and ValueError when sizes do.
         """
-        session = self._used()
+        conn = self._used()
         if into is None:
-            into = session.pd.alloc(max(1, self.nbytes)).array(self.dtype, self.shape)
+            into = conn.session.pd.alloc(max(1, self.nbytes)).array(self.dtype, self.shape)
         local = dense_array(into, must_write=True)
-        await self._transfer(session, local, AsyncQP.read)
+        await self._transfer(conn, local, AsyncQP.read)
         return local
 
     async def put(self, local: Any) -> None:
@@ -159,12 +169,12 @@ class RemoteArray:
         and may read ``local`` until a later request of the connection has ended. Raises
         PeerError, TypeError when dtypes differ, and ValueError when sizes do.
         """
-        session = self._used()
+        conn = self._used()
         if not self.writable:
             raise PeerError(
                 errno.EACCES, "the peer lends this array for reading: it has to lend(…, write=True)"
             )
-        await self._transfer(session, dense_array(local), AsyncQP.write)
+        await self._transfer(conn, dense_array(local), AsyncQP.write)
 
     async def fetch_add(self, value: int) -> int:
         """Add to the one item atomically, and return what it was.
@@ -186,7 +196,8 @@ class RemoteArray:
             lambda aqp, result: aqp.compare_swap(result, self._addr, self._rkey, *words)
         )
 
-    def _used(self) -> Session:
+    def _used(self) -> HasSession:
+        """Return the connection, which the caller keeps open by this reference."""
         number, is_active = self._session
         if self._kept is not None:
             raise PeerError(
@@ -194,12 +205,12 @@ class RemoteArray:
                 "this array is of this process: use the NumPy array here, and send this to the peer"
                 " by pickle",
             )
-        session = SESSIONS.find(number, not is_active)
-        if self.lent in session.revoked:
+        conn = SESSIONS.find(number, not is_active)
+        if self.lent in conn.session.revoked:
             raise PeerMemoryRevoked
-        return session
+        return conn
 
-    async def _transfer(self, session: Session, local: NDArray[Any], how: Any) -> None:
+    async def _transfer(self, conn: HasSession, local: NDArray[Any], how: Any) -> None:
         if local.dtype != self.dtype and not {local.dtype.str, self.dtype.str} & _BYTES:
             raise TypeError(
                 f"the peer's part is of {self.dtype}, and the local array of {local.dtype}: convert"
@@ -212,6 +223,7 @@ class RemoteArray:
             )
         if not local.nbytes:
             return
+        session = conn.session
         access = AccessFlags.LOCAL_WRITE if how is AsyncQP.read else AccessFlags(0)
         transport = await session.ready_for_request()
         region, end = session.regions.register(local, access)
@@ -230,11 +242,12 @@ class RemoteArray:
             raise TypeError(f"an atomic is for one item, and not for {self.shape}: array[i]")
         if self._addr % 8:
             raise ValueError("an atomic needs an item at an address that is a multiple of 8")
-        session = self._used()
+        conn = self._used()
         if not self.writable:
             raise PeerError(
                 errno.EACCES, "the peer lends this array for reading: it has to lend(…, write=True)"
             )
+        session = conn.session
         transport = await session.ready_for_request()
         result = session.pd.alloc(8, AccessFlags.LOCAL_WRITE)
         await completed(session, transport, start(transport.aqp, result), result, _nothing)
@@ -363,10 +376,14 @@ def named_memory(session: Session, what: Any) -> tuple[NDArray[Any], MR]:
 
 
 class Lending:
-    """A window for a block: ``async with conn.lend(array[a:b]) as window``."""
+    """A window for a block: ``async with conn.lend(array[a:b]) as window``.
 
-    def __init__(self, session: Session, is_active: bool, what: Any, write: bool) -> None:
-        self._session = session
+    It keeps its connection open.
+    """
+
+    def __init__(self, conn: HasSession, is_active: bool, what: Any, write: bool) -> None:
+        self._conn = conn
+        session = self._session = conn.session
         self._is_active = is_active
         if not isinstance(write, bool | np.bool_):
             raise TypeError(f"write is True or False, and not {write!r}")
@@ -418,6 +435,11 @@ class Lending:
     async def __aexit__(self, *error: object) -> None:
         # Also where the task is cancelled: else a message that it sends next might be there first.
         await _to_its_end(self._end())
+
+    def take_back(self, window: RemoteArray) -> None:
+        """End it, since nobody has got the window."""
+        del window
+        self._session.spawn(self._end())
 
     async def _end(self) -> None:
         """Revoke it: after this the peer's device is refused."""

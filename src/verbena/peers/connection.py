@@ -11,8 +11,8 @@ import asyncio
 import errno
 import os
 import ssl
+import warnings
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
 from operator import index
@@ -26,7 +26,8 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, PeerError, UnknownSession
-from .session import Arrived, Session, loan
+from .loan import Loan
+from .session import PATIENCE, Arrived, Session
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
@@ -37,8 +38,6 @@ __all__ = [
 ]
 
 _MOST_ITEMS = 1 << 48
-_PATIENCE = 5.0
-_GOODBYE = 1.0  # seconds in which the peer is told what it will not get
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +99,14 @@ class Receiving(Coroutine[Any, Any, bytes]):
     """The next message: ``await`` gives its bytes, ``async with`` lends its memory.
 
     It is also a coroutine, since ``asyncio.create_task`` requires one. One that nobody uses takes
-    no message, and one that is used again raises RuntimeError.
+    no message, and one that is used again raises RuntimeError. It keeps its connection open.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, conn: PeerConnection) -> None:
         self._session = session
-        self._loan: AbstractContextManager[memoryview] | None = None
+        self._conn = conn
+        self._message: Arrived | None = None
+        self._loan: Loan | None = None
         self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
         self._is_used = False
 
@@ -134,22 +135,43 @@ class Receiving(Coroutine[Any, Any, bytes]):
 
     async def _bytes(self) -> bytes:
         self._use()
-        message = await self._session.receive()
-        with loan(self._session, message) as view:
-            return bytes(view)
+        session = self._session
+        message = self._message = await session.receive()
+        try:
+            data = session.content(message).tobytes()
+        except MemoryError:
+            session.put_back(message)
+            raise MemoryError(
+                f"there is no memory for a copy of the message, which has {message.header.length}"
+                " bytes and stays the next one: receive it as a loan, which needs no copy (async"
+                " with conn.recv() as view; with conn.borrow() of verbena.peers.sync)"
+            ) from None
+        except BaseException:
+            session.put_back(message)
+            raise
+        session.give_back(message)
+        return data
+
+    def put_back(self, taken: bytes | memoryview) -> None:
+        """Have the next recv give the message that this one has given to nobody."""
+        assert self._message is not None
+        if self._loan is not None:
+            self._loan.put_back()
+            return
+        self._session.put_back(self._message, bytes(taken))
 
     def __await__(self) -> Generator[Any, Any, bytes]:
         return self._bytes().__await__()
 
     async def __aenter__(self) -> memoryview:
         self._use()
-        message: Arrived = await self._session.receive()
-        self._loan = loan(self._session, message)
-        return self._loan.__enter__()
+        self._message = await self._session.receive()
+        self._loan = Loan(self._session, self._message)
+        return self._loan.view
 
     async def __aexit__(self, *error: object) -> None:
         assert self._loan is not None
-        self._loan.__exit__(None, None, None)
+        self._loan.end()
 
 
 class Posted:
@@ -158,12 +180,17 @@ class Posted:
     Raises PeerConnectionEnded.
     """
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: Session, conn: PeerConnection, number: int) -> None:
         self._session = session
+        self._conn = conn  # stays open
         self._number = number
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._session.fetched(self._number).__await__()
+        return self._fetched().__await__()
+
+    async def _fetched(self) -> None:
+        """Wait, in a coroutine that has a reference to this."""
+        await self._session.fetched(self._number)
 
 
 class PeerConnection:
@@ -171,13 +198,29 @@ class PeerConnection:
 
     It is an asynchronous context manager, which closes it; ``async for`` gives its messages until
     it is closed at either side.
+
+    One to which the program has no reference any more is closed, with a ResourceWarning if it had
+    not ended. Calls that wait, and blocks, refer to it; arrays and their names do not.
     """
 
     def __init__(self, session: Session, is_active: bool, reconnect: Reconnect | None) -> None:
         self._session = session
         self._is_active = is_active
         self._policy = reconnect
-        SESSIONS.add(session, is_active)
+        SESSIONS.add(self, session.hello.session, is_active)
+
+    def __del__(self) -> None:
+        if self._session.is_released:
+            return
+        if self.closed is None:
+            text = f"unclosed {self!r}: use `async with`, or close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        self._session.forget()
+
+    @property
+    def session(self) -> Session:
+        """What it is made of, for the other parts of this package."""
+        return self._session
 
     @property
     def closed(self) -> Ended | None:
@@ -225,7 +268,7 @@ class PeerConnection:
         It waits for a credit alone; messages arrive in the order in which this was called. The
         memory of a large message must not change until the peer has it. Raises as ``send``.
         """
-        return Posted(self._session, await self._session.post(data))
+        return Posted(self._session, self, await self._session.post(data))
 
     def post_now(self, *parts: bytes | memoryview) -> bool:
         """Send a small message, whose bytes are copied from parts, if there is a credit.
@@ -243,10 +286,13 @@ class PeerConnection:
     def recv(self) -> Receiving:
         """Receive the next message: ``await`` for bytes, ``async with`` for its memory as a loan.
 
+        ``await`` raises MemoryError where there is no room for a copy; the message stays the next
+        one, and a loan needs no copy. Both raise PeerConnectionEnded.
+
         A loan holds the message's credit. Its view ends with the block; an array over it that the
         program keeps stays as it is.
         """
-        return Receiving(self._session)
+        return Receiving(self._session, self)
 
     async def recv_copy(self) -> memoryview | None:
         """Wait for the next message; return it, in new memory of NumPy, if it is a small one.
@@ -326,7 +372,7 @@ class PeerConnection:
         whatever it does; an access then ends the connection. The block does not begin, and raises
         PeerConnectionEnded, once ``close`` has begun.
         """
-        return Lending(self._session, self._is_active, array, write)
+        return Lending(self, self._is_active, array, write)
 
     # ---- its end ----
 
@@ -344,7 +390,7 @@ class PeerConnection:
         assert session.ended is not None
         return session.ended
 
-    async def close(self, patience: float = _PATIENCE) -> None:
+    async def close(self, patience: float = PATIENCE) -> None:
         """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
 
         From its beginning on, nothing new is sent: ``send`` and ``post``, requests for arrays and
@@ -356,20 +402,11 @@ class PeerConnection:
         after what it has. Raises TypeError and ValueError for what is no number of seconds.
         """
         check_seconds("patience", patience)
-        left, session = 0, self._session
+        session = self._session
         if session.ended is Ended.FORKED:
             return
         session.changed.check_loop()
-        try:
-            async with asyncio.timeout(limited(patience)):
-                await session.close()
-        except TimeoutError:
-            left = session.unfetched
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GOODBYE):
-                    await session.say_goodbye(left)
-        finally:
-            session.release()
+        left = await session.finish(patience)
         if left:
             raise PeerError(
                 errno.ETIMEDOUT,

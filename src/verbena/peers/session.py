@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verbena.cm.arguments import limited
 from verbena.verbs import (
     MR,
     PD,
@@ -40,13 +40,18 @@ from verbena.verbs import (
 from verbena.verbs.forked import follow
 
 from .errors import Ended, PeerConnectionEnded
+from .forgetting import Forgetting
 from .memory import BufferPool, RegionCache, byte_view, dense_array
 from .ring import ARRIVED, Ring
 from .transport import CmHome, Sharing, SocketHome, Transport
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
-__all__ = ["Arrived", "Session", "queue_cap"]
+__all__ = ["PATIENCE", "Arrived", "Session", "queue_cap"]
 
+PATIENCE = 5.0
+"""Seconds for which a connection that is closed waits for its peer, by default."""
+
+_GOODBYE = 1.0  # seconds in which the peer is told what it will not get
 _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE_BYTES = 64
 _INLINE = int(SendFlags.INLINE)
@@ -76,11 +81,15 @@ def _control(slots: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class Arrived:
-    """A message that has arrived: in a slot, or still in the peer's memory."""
+    """A message that has arrived: in a slot, or still in the peer's memory.
+
+    ``kept``: its bytes, if it was received already and is to be received again.
+    """
 
     header: Header
     slot: int | None
     buffer: MR | None = None
+    kept: NDArray[np.uint8] | None = None
     fetching: asyncio.Task[None] | None = None
 
 
@@ -144,6 +153,7 @@ class Session:
         self.transport: Transport | None = None
         self.revoked: set[int] = set()
         self.changed = Waiters()
+        self._forgetting = Forgetting()
         self.when_ended: list[Callable[[Ended], object]] = []
         self.on_note: Callable[[int], object] | None = None
         self.last_note: int | None = None
@@ -349,6 +359,36 @@ class Session:
             )
             if self.ended is None and await self.say_goodbye():
                 return
+
+    async def finish(self, patience: float) -> int:
+        """Close, within so many seconds, and release; return how many messages the peer lacks."""
+        left = 0
+        try:
+            async with asyncio.timeout(limited(patience)):
+                await self.close()
+        except TimeoutError:
+            left = self.unfetched
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE):
+                    await self.say_goodbye(left)
+        finally:
+            self.release()
+        return left
+
+    @property
+    def is_released(self) -> bool:
+        """Whether everything was closed, or is another process's."""
+        return self._is_released
+
+    def forget(self) -> None:
+        """Finish, since the program refers to the connection no more; any thread may call this."""
+        self._forgetting.end(lambda: self.finish(PATIENCE), self._forgotten)
+
+    def _forgotten(self) -> None:
+        """Release, if the loop has ended first."""
+        if not self._is_released:
+            self._control_message(MessageKind.BYE, self._large_left())
+            self.release()
 
     @property
     def unfetched(self) -> int:
@@ -656,18 +696,36 @@ class Session:
             if not self._inbox or self._is_released:  # whose memory is gone, with what lay there
                 raise self.failure()
             message = self._inbox.popleft()
-            if message.header.kind == MessageKind.DATA:
+            if message.header.kind == MessageKind.DATA or message.kept is not None:
                 return message
             try:
                 await self._fetched(message)
             except BaseException:
                 if self._pool is not None:
-                    self._inbox.appendleft(message)
-                    self.changed.wake()
+                    self._insert(message)
                 raise
             self._ahead -= message.header.length
             self._fetch_ahead()
             return message
+
+    def put_back(self, message: Arrived, data: bytes | None = None) -> None:
+        """Have the next receive give a message that nobody got.
+
+        ``data``: its bytes, if its memory was given back.
+        """
+        if data is not None:
+            kept = np.frombuffer(bytearray(data), np.uint8)
+            message = Arrived(message.header, None, kept=kept)
+        elif message.buffer is not None:
+            self._ahead += message.header.length
+        self._insert(message)
+
+    def _insert(self, message: Arrived) -> None:
+        """Put a message into the inbox again, in its order."""
+        number = message.header.number
+        before = sum(each.header.number < number for each in self._inbox)
+        self._inbox.insert(before, message)
+        self.changed.wake()
 
     async def receive_copy(self) -> memoryview | None:
         """Wait for the next message; return a copy if it is small, and None if it is not.
@@ -680,9 +738,8 @@ class Session:
             raise self.failure()
         if self._inbox[0].slot is None:
             return None
-        message = self._inbox.popleft()
-        copy = self.content(message).copy()
-        self.give_back(message)
+        copy = self.content(self._inbox[0]).copy()
+        self.give_back(self._inbox.popleft())
         return copy.data
 
     def peek(self) -> memoryview | None:
@@ -716,7 +773,7 @@ class Session:
     def _fetch_ahead(self) -> None:
         """Fetch messages while they are small enough, so that their senders need not wait."""
         for message in self._inbox:
-            if message.slot is None and message.fetching is None:
+            if message.slot is None and message.fetching is None and message.kept is None:
                 if self._ahead + message.header.length > _AHEAD:
                     return
                 self._begin_fetch(message)
@@ -751,6 +808,8 @@ class Session:
 
     def content(self, message: Arrived) -> NDArray[np.uint8]:
         """Return the bytes of a message, without a copy."""
+        if message.kept is not None:
+            return message.kept[:]
         assert self._ring is not None
         length = message.header.length
         if message.slot is not None:
@@ -760,7 +819,7 @@ class Session:
 
     def give_back(self, message: Arrived, is_viewed: bool = False) -> None:
         """The program has done with a message; ``is_viewed``: it has kept a view of its memory."""
-        if self._pool is None or self._ring is None:
+        if self._pool is None or self._ring is None or message.kept is not None:
             return
         if message.buffer is not None:
             if not is_viewed:
@@ -808,22 +867,3 @@ def _said_of(wc: WC, context: Context) -> str:
 
 def _nothing() -> None:
     """Nothing is kept for a message in the ring."""
-
-
-@contextlib.contextmanager
-def loan(session: Session, message: Arrived) -> Iterator[memoryview]:
-    """Lend the memory of a message for a block.
-
-    If the program has kept an array or a slice over it, that keeps the memory, and the session
-    takes other memory in its place.
-    """
-    content = session.content(message)
-    is_kept = ref(content)
-    view = content.data
-    del content
-    try:
-        yield view
-    finally:
-        with contextlib.suppress(BufferError):
-            view.release()
-        session.give_back(message, is_kept() is not None)

@@ -17,9 +17,9 @@ import select
 import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Begin = Callable[[], Coroutine[Any, Any, T]]
+"""Makes the coroutine of a call, in the loop's thread: one that never runs is never made."""
+
+_LEAVING = 1.0  # seconds for which others wait until a call that was left has ended
 _NO_MESSAGE = "no message came"
 _NO_ATOMIC = "the atomic was not done"
 
@@ -78,6 +82,83 @@ class LastingExecutor(ThreadPoolExecutor):
         return done
 
 
+class ThreadCall(Generic[T]):
+    """A coroutine that runs in the loop for a thread that waits.
+
+    An exception of a signal handler, as Ctrl-C is, may take the thread away at any moment. Then the
+    coroutine is cancelled, unless it ``must_end``; if it returns all the same, ``put_back`` has
+    what it returned, in the loop. So the result goes to the thread or to ``put_back``. Later calls
+    begin when those in ``left`` have ended: what was put back is theirs, in its order.
+    """
+
+    def __init__(
+        self,
+        begin: Begin[T],
+        left: set[asyncio.Task[Any]],
+        put_back: Callable[[T], object] | None = None,
+        must_end: bool = False,
+    ) -> None:
+        self._begin = begin
+        self._left = left
+        self._put_back = put_back
+        self._must_end = must_end
+        self._task: asyncio.Task[None] | None = None
+        self._is_left = False
+        self._has_ended = False
+        self._error: BaseException | None = None
+        self._results: list[T] = []  # at most one, and none once it was put back
+        # A plain lock: to interrupt the wait for a Condition may leave that in disorder.
+        self._end = threading.Lock()
+        self._end.acquire()
+
+    # ---- in the loop ----
+
+    def start(self) -> None:
+        """Run the coroutine."""
+        if self._task is None and not self._has_ended:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        if self._left and not self._is_left:
+            await asyncio.wait(self._left.copy(), timeout=_LEAVING)
+        self._results.append(await self._begin())
+        if self._is_left:
+            self._return()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._left.discard(task)
+        self._error = CancelledError() if task.cancelled() else task.exception()
+        self._has_ended = True
+        self._task = None  # which goes here, and not in a thread that signals may interrupt
+        self._end.release()
+
+    def leave(self) -> None:
+        """The thread has gone. The coroutine takes its first step in any case."""
+        self._is_left = True
+        self.start()
+        if self._task is None or self._task.done():
+            self._return()
+        elif not self._must_end:
+            self._left.add(self._task)
+            asyncio.get_running_loop().call_soon(self._task.cancel)
+
+    def _return(self) -> None:
+        if self._put_back is not None and self._results:
+            self._put_back(self._results.pop())
+
+    # ---- in the thread ----
+
+    def wait(self) -> BaseException | None:
+        """Wait for the end; return the coroutine's exception."""
+        self._end.acquire()
+        return self._error
+
+    def result(self) -> T:
+        """Return what the coroutine has returned."""
+        return self._results[0]
+
+
 class LoopThread:
     """A thread that runs an event loop; it starts with the first call of a process."""
 
@@ -86,6 +167,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: selectors.EpollSelector | None = None  # by the loop
         self._thread: threading.Thread | None = None
+        self._left: set[asyncio.Task[Any]] = set()  # calls whose thread has gone
         follow(self)
 
     def stay_with_parent(self) -> None:
@@ -97,64 +179,68 @@ class LoopThread:
         watched = self._watched
         self._lock = threading.Lock()
         self._loop = self._thread = self._watched = None
+        self._left = set()
         if watched is not None:
             with suppress(OSError), select.epoll() as empty:  # no descriptor is left
                 os.dup2(empty.fileno(), watched.fileno(), inheritable=False)
 
     def call(
         self,
-        work: Coroutine[Any, Any, T],
+        begin: Begin[T],
         timeout: float | None = None,
         late: str = "the call has not ended",
+        *,
+        put_back: Callable[[T], object] | None = None,
+        must_end: bool = False,
     ) -> T:
         """Run a coroutine there and return its result.
 
-        Raises TimeoutError after ``timeout`` seconds, with ``late`` for what has not happened, and
-        RuntimeError in the loop's own thread, which would wait for itself.
+        If an exception takes the calling thread away before that, the coroutine is cancelled unless
+        it ``must_end``, and ``put_back`` is called there with the result, if there is one in spite
+        of this. Raises TimeoutError after ``timeout`` seconds, with ``late`` for what has not
+        happened, and RuntimeError in the loop's own thread, which would wait for itself.
         """
+        loop = self.ready()
+        if isinstance(loop, HasOwnLoop):
+            return loop.run_blocking(_within(begin, timeout, late))
+        made = ThreadCall(lambda: _within(begin, timeout, late), self._left, put_back, must_end)
+        error: BaseException | None = None
+        try:
+            loop.call_soon_threadsafe(made.start)
+            error = made.wait()
+            if error is None:
+                return made.result()
+        except BaseException:
+            loop.call_soon_threadsafe(made.leave)
+            raise
+        try:
+            raise error
+        finally:
+            del error, made  # which its traceback would keep, and they it
+
+    def ready(self) -> asyncio.AbstractEventLoop | HasOwnLoop:
+        """Return the loop for a call of this thread. Raises as ``call``, and OSError."""
         if self.is_here():
-            work.close()
             raise RuntimeError(
                 "a call of verbena.peers.sync in the thread of its own loop would never end: make"
                 " it in another thread, or await verbena.connect's connections in a loop of yours"
             )
         here: object = place.get()
-        if isinstance(here, HasOwnLoop):
-            return here.run_blocking(_within(work, timeout, late))
-        try:
-            loop = self._running()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(_within(work, timeout, late), loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return here if isinstance(here, HasOwnLoop) else self._running()
 
-    def finish(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine that ends what a ``with`` block began, and wait for it.
-
-        A block that was dropped may be collected in the loop's own thread, which does not wait.
-        """
-        if self._loop is not None and self.is_here():
-            asyncio.run_coroutine_threadsafe(work, self._loop)
-        else:
-            self.call(work)
-
-    def soon(self, work: Callable[[], object]) -> None:
-        """Have the loop's thread call something, and do not wait for it."""
-        if isinstance(place.get(), HasOwnLoop):
-            work()
-        elif (loop := self._loop) is not None:
-            loop.call_soon_threadsafe(work)
+    def end_later(self, begin: Begin[object]) -> None:
+        """Run a coroutine that ends a block which was dropped, in whatever thread that is."""
+        if self._loop is not None and not isinstance(place.get(), HasOwnLoop):
+            self._loop.call_soon_threadsafe(ThreadCall(begin, self._left, None, True).start)
 
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
         return self._thread is threading.current_thread()
 
     def _running(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop
+        if loop is not None:
+            return loop
         with self._lock:
             if self._loop is None:
                 self._start()
@@ -180,11 +266,11 @@ class LoopThread:
                 self._loop = loop
 
 
-async def _within(work: Coroutine[Any, Any, T], timeout: float | None, late: str) -> T:
+async def _within(begin: Begin[T], timeout: float | None, late: str) -> T:
     limit = asyncio.timeout(limited(timeout))
     try:
         async with limit:
-            return await work
+            return await begin()
     except TimeoutError:
         if not limit.expired():
             raise
@@ -194,13 +280,18 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float | None, late: str
 _thread = LoopThread()
 
 
-def _timed(begin: Callable[[], Coroutine[Any, Any, T]], timeout: float | None, late: str) -> T:
+def _timed(
+    begin: Begin[T],
+    timeout: float | None,
+    late: str,
+    put_back: Callable[[T], object] | None = None,
+) -> T:
     """Run a coroutine that ``begin`` makes, in ``timeout`` seconds at most; 0: what is there now.
 
     Raises TypeError and ValueError for what is no timeout, before anything begins.
     """
     check_timeout(timeout)
-    return _thread.call(begin(), timeout, late)
+    return _thread.call(begin, timeout, late, put_back=put_back)
 
 
 def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
@@ -209,12 +300,43 @@ def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T
     Modules call it whose own calls block, as verbena.disk_files. Raises TimeoutError after
     ``timeout`` seconds, and what the coroutine raises.
     """
-    return _thread.call(work, timeout)
+    try:
+        _thread.ready()
+    except BaseException:
+        work.close()
+        raise
+    return _thread.call(lambda: work, timeout)
 
 
 def is_in_loop() -> bool:
     """Whether the calling thread is that of the loop, in which ``run_in_loop`` would never end."""
     return _thread.is_here()
+
+
+class Block(AbstractContextManager[T]):
+    """A ``with`` block whose beginning and end are coroutines.
+
+    If an exception of a signal handler interrupts its beginning, ``put_back`` undoes that; its end
+    goes on. A block that was dropped ends, too.
+    """
+
+    def __init__(self, begin: Callable[[], T], end: Begin[object]) -> None:
+        self._is_open = False  # first: __del__ reads it
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> T:
+        value = self._begin()
+        self._is_open = True
+        return value
+
+    def __exit__(self, *error: object) -> None:
+        self._is_open = False
+        _thread.call(self._end, must_end=True)
+
+    def __del__(self) -> None:
+        if self._is_open:
+            _thread.end_later(self._end)
 
 
 class SyncPeerConnection:
@@ -249,21 +371,26 @@ class SyncPeerConnection:
         _timed(lambda: self._conn.send(data), timeout, "the message was not sent")
 
     def recv(self, timeout: float | None = None) -> bytes:
-        """Receive the next message. Raises TimeoutError, and then no message is lost."""
-        return _timed(lambda: self._conn.recv()._bytes(), timeout, _NO_MESSAGE)
+        """Receive the next message.
 
-    @contextmanager
-    def borrow(self, timeout: float | None = None) -> Iterator[memoryview]:
-        """Receive the next message as a loan of its memory, for a ``with`` block.
-
-        Raises TimeoutError, and then no message is lost.
+        Raises TimeoutError, and MemoryError for a message of which there is no room for a copy. No
+        message is lost then, nor by an exception of a signal handler: it is the next one's.
         """
         receiving = self._conn.recv()
-        view = _timed(receiving.__aenter__, timeout, _NO_MESSAGE)
-        try:
-            yield view
-        finally:
-            _thread.finish(receiving.__aexit__())
+        return _timed(receiving._bytes, timeout, _NO_MESSAGE, receiving.put_back)
+
+    def borrow(self, timeout: float | None = None) -> AbstractContextManager[memoryview]:
+        """Receive the next message as a loan of its memory, for a ``with`` block.
+
+        Raises TimeoutError as the block begins. No message is lost then, nor by an exception of a
+        signal handler before the block has begun.
+        """
+        receiving = self._conn.recv()
+
+        def begin() -> memoryview:
+            return _timed(receiving.__aenter__, timeout, _NO_MESSAGE, receiving.put_back)
+
+        return Block(begin, receiving.__aexit__)
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -282,15 +409,14 @@ class SyncPeerConnection:
         """Name a dense part of an array of ``conn.array`` for the peer."""
         return self._conn.share(array)
 
-    @contextmanager
-    def lend(self, array: Any, *, write: bool = False) -> Iterator[RemoteArray]:
+    def lend(self, array: Any, *, write: bool = False) -> AbstractContextManager[RemoteArray]:
         """Lend a part of an array to this peer for the time of a ``with`` block."""
         lending = self._conn.lend(array, write=write)
-        window = _thread.call(lending.__aenter__())
-        try:
-            yield window
-        finally:
-            _thread.finish(lending.__aexit__())
+
+        def begin() -> RemoteArray:
+            return _thread.call(lending.__aenter__, put_back=lending.take_back)
+
+        return Block(begin, lending.__aexit__)
 
     def get(
         self, remote: RemoteArray, into: Any = None, timeout: float | None = None
@@ -322,40 +448,13 @@ class SyncPeerConnection:
         Calls of other threads that send, or use arrays of the peer's, raise PeerConnectionEnded
         meanwhile.
         """
-        _thread.call(self._conn.close(patience))
+        _thread.call(lambda: self._conn.close(patience))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        _thread.call(self._conn.__aexit__(kind, *error))
-
-
-class _Handover:
-    """A connection on its way from the loop's thread to the one that calls ``accept``.
-
-    The caller may be interrupted, as by a signal's handler that raises, when the connection is
-    there and the caller does not have it yet. The next caller is given it then. What is here is
-    used in the loop's thread alone.
-    """
-
-    def __init__(self, listener: PeerListener) -> None:
-        self._listener = listener
-        self._conn: PeerConnection | None = None
-        self._was_left = False
-
-    async def take(self) -> PeerConnection:
-        """Wait for the next peer, as PeerListener.accept."""
-        conn = self._conn = await self._listener.accept()
-        if self._was_left:
-            self._listener.give_back(conn)
-        return conn
-
-    def leave(self) -> None:
-        """The caller was interrupted, and takes nothing."""
-        self._was_left = True
-        if self._conn is not None:
-            self._listener.give_back(self._conn)
+        _thread.call(lambda: self._conn.__aexit__(kind, *error))
 
 
 class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
@@ -375,12 +474,10 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
         Nothing is lost when it raises TimeoutError, or is interrupted: a connection that is being
         made is what a later call returns. So ``timeout=0`` can be polled.
         """
-        handover = _Handover(self._listener)
-        try:
-            return SyncPeerConnection(_timed(handover.take, timeout, "no peer connected"))
-        except BaseException:
-            _thread.soon(handover.leave)
-            raise
+        listener = self._listener
+        return SyncPeerConnection(
+            _timed(listener.accept, timeout, "no peer connected", listener.give_back)
+        )
 
     def __iter__(self) -> Iterator[SyncPeerConnection]:
         while True:
@@ -391,7 +488,7 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
 
     def close(self) -> None:
         """Listen no more; connections that were given go on."""
-        _thread.call(self._close())
+        _thread.call(self._close, must_end=True)
 
     async def _close(self) -> None:
         self._listener.close()
@@ -404,10 +501,14 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
 def connect(address: str, **options: Unpack[ConnectOptions]) -> SyncPeerConnection:
     """Connect to ``"host:port"``, as verbena.connect. Raises ValueError, TypeError and OSError,
     among these TimeoutError."""
-    return SyncPeerConnection(_thread.call(connect_peer(address, options)))
+    return SyncPeerConnection(
+        _thread.call(lambda: connect_peer(address, options), put_back=PeerConnection.abort)
+    )
 
 
 @keywords(PeerOptions, slots=32, slot_size=4096)
 def listen(address: str | int, **options: Unpack[PeerOptions]) -> SyncPeerListener:
     """Listen at ``"host:port"``, or a port of every address. Raises OSError."""
-    return SyncPeerListener(_thread.call(listen_for_peers(address, options)))
+    return SyncPeerListener(
+        _thread.call(lambda: listen_for_peers(address, options), put_back=PeerListener.close)
+    )

@@ -192,7 +192,7 @@ class SocketTransport:
 
     def close(self) -> None:
         channel = self.acq.cq.channel
-        self._streams.writer.close()
+        self._streams.close()
         self.aqp.qp.close()
         if not self._owns_cq:
             return
@@ -213,6 +213,14 @@ class Streams:
     def about(self) -> str:
         """The peer's address."""
         return self.name("peername") or "a peer by a socket"
+
+    def close(self) -> None:
+        """Close them; of a loop that is closed, shut the socket down, which tells the peer."""
+        try:
+            self.writer.close()
+        except RuntimeError:
+            with suppress(OSError):
+                self.writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def name(self, which: str) -> str:
         """Return an address of the socket; empty where it has none."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import warnings
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypedDict, cast
 
 import msgspec
@@ -18,6 +20,7 @@ import msgspec
 from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, check_whole
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
 from verbena.peers.errors import Ended
+from verbena.peers.forgetting import Forgetting
 from verbena.peers.transport import Dialing, dial
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs.here import place
@@ -245,22 +248,70 @@ def _give_up(calls: ClientCalls, pending: PendingCall, feeding: asyncio.Task[Non
     calls.give_up(pending)
 
 
+class OpenLink:
+    """The link of a client, and of those by its ``within``: closed when nothing refers to it."""
+
+    def __init__(self, link: Link, paths: ClientPaths, service: str) -> None:
+        self.link = link
+        self.paths = paths
+        self.service = service
+        self._forgetting = Forgetting()
+        self._is_closed = False
+
+    def __del__(self) -> None:
+        if self._is_closed or self.link.ended is Ended.FORKED:
+            return
+        if self.link.ended is None:
+            warnings.warn(
+                f"unclosed <Client of {self.service} at {self.link.about}>: use `async with`, or"
+                " close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        link, paths = self.link, self.paths
+        self._forgetting.end(partial(_close, link, paths), partial(_release, link, paths))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._is_closed = True
+        await _close(self.link, self.paths)
+
+
+async def _close(link: Link, paths: ClientPaths) -> None:
+    try:
+        await link.close()
+    finally:
+        _release(link, paths)
+
+
+def _release(link: Link, paths: ClientPaths) -> None:
+    """Close everything, also if it was done before."""
+    if link.ended is None:
+        link.abort()
+    paths.close()
+    link.poller.close()
+
+
 class Client:
     """A connection to a server; the server's methods are its attributes.
 
     ``await client.add(1, 2)``; ``client.within(0.5).add(1, 2)`` with a deadline. It is an
     asynchronous context manager, which closes it.
+
+    One to which the program has no reference any more is closed, with a ResourceWarning if it had
+    not ended. Its methods, calls that wait, streams, and clients by ``within`` refer to it.
     """
 
     def __init__(
-        self, link: Link, calls: ClientCalls, methods: dict[str, RemoteMethod], name: str
+        self, opened: OpenLink, calls: ClientCalls, methods: dict[str, RemoteMethod]
     ) -> None:
-        self._link = link
+        self._opened = opened
+        self._link = opened.link
         self._calls = calls
         self._methods = methods
-        self._service = name
+        self._service = opened.service
         self._timeout: float | None = None
-        self._paths: ClientPaths | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Return the method of the server. Raises NoSuchMethod, an AttributeError."""
@@ -271,14 +322,15 @@ class Client:
                 f" {', '.join(self.__dict__.get('_methods', ()))}"
             )
         made = self._bound(method)
-        self.__dict__[name] = made
+        if not (method.sends or method.receives):  # those refer to the client
+            self.__dict__[name] = made
         return made
 
     def _bound(self, method: RemoteMethod) -> Any:
         calls, timeout = self._calls, self._timeout
         if method.sends or method.receives:
             return lambda *args, **named: CallStream(self, method, args, named)
-        begin, name = calls.caller(method, timeout), method.name
+        begin, name = calls.caller(method, timeout, self._opened), method.name
 
         def call(*args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
             return UnaryCall(begin(*args, **named), name)
@@ -291,9 +343,8 @@ class Client:
         Raises TypeError for what is no number, and ValueError for one that is less than 0.
         """
         check_within(seconds)
-        other = Client(self._link, self._calls, self._methods, self._service)
+        other = Client(self._opened, self._calls, self._methods)
         other._timeout = seconds
-        other._paths = self._paths
         return other
 
     def explain(self, nbytes: int, response: bool = False) -> str:
@@ -333,12 +384,7 @@ class Client:
         """Disconnect. Calls under way fail with ServerGone."""
         if self._link.ended is Ended.FORKED:
             return
-        try:
-            await self._link.close()
-        finally:
-            if self._paths is not None:
-                self._paths.close()
-            self._link.poller.close()
+        await self._opened.close()
         await asyncio.sleep(0)  # the loop closes the queue pair
 
     async def __aenter__(self) -> Self:
@@ -457,7 +503,6 @@ def _client(
     paths.use(calls, welcome)
 
     link.on_frame, link.on_lost = calls.on_frame, calls.lost
-    client = Client(link, calls, methods, welcome.name)
+    client = Client(OpenLink(link, paths, welcome.name), calls, methods)
     client._timeout = options.get("timeout")
-    client._paths = paths
     return client

@@ -106,9 +106,12 @@ class ClientCalls:
 
     # ---- a call ----
 
-    def caller(self, method: RemoteMethod, timeout: float | None) -> Callable[..., Any]:
+    def caller(
+        self, method: RemoteMethod, timeout: float | None, opened: object
+    ) -> Callable[..., Any]:
         """Return the coroutine function that calls a method and returns its result.
 
+        A call refers to ``opened``, whose end would be that of the connection.
         A small call without a deadline, which has neither memory nor a timer, takes a short path:
         it needs half of what ``request`` does for the others.
         """
@@ -170,6 +173,7 @@ class ClientCalls:
                 return value if returns_raw else self._decoded(method, value)
             return self._result(pending)
 
+        vars(call)["opened"] = opened  # so each of its coroutines refers to that, at no cost
         return call
 
     async def request(

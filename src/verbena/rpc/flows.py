@@ -116,6 +116,12 @@ class Inflow:
         first = self._items[0]
         return type(first) is not Fetch or first.is_ready or self._link.ended is not None
 
+    def _reason(self) -> BaseException:
+        """Return why no more items come. A FlowEnded is new: its traceback refers to who takes,
+        who refers to this."""
+        end = self._end
+        return FlowEnded() if end is None or isinstance(end, FlowEnded) else end
+
     async def take(self) -> Any:
         """Wait for the next item. Raises FlowEnded, or the error that ended the stream."""
         self._takers += 1
@@ -126,13 +132,12 @@ class Inflow:
         finally:
             self._takers -= 1
         if not self._items:
-            assert self._end is not None
-            raise self._end
+            raise self._reason()
         first = self._items[0]
         if type(first) is Fetch:
             if not first.is_ready:
                 self.drop()
-                raise self._end or FlowEnded()
+                raise self._reason()
             item = self._decode(first.view())
             self._count(-first.length)
             self._link.release(first)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exception of a signal handler, as Ctrl-C is, takes a thread out of calls of peers.sync.
+
+What such a call has taken meanwhile is the next call's, in its order, and no block is left open.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from verbena.peers import Lending, sync
+from verbena.peers.connection import Receiving
+from verbena.peers.sync import SyncPeerConnection
+
+SMALL, LARGE = 20, 200_000
+
+
+class Tick(Exception):
+    """What the signal handler raises."""
+
+
+def _tick(*_: object) -> None:
+    raise Tick
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, _tick)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[SyncPeerConnection, SyncPeerConnection]]:
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        accepting = pool.submit(listener.accept)
+        with sync.connect(f"127.0.0.1:{listener.port}") as near, accepting.result(10) as far:
+            yield near, far
+
+
+def interrupt_after(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: int = 1
+) -> list[Any]:
+    """Interrupt the main thread when the loop's has done a step for it, before that can tell it.
+
+    Return the objects whose step it was.
+    """
+    step: Callable[..., Any] = getattr(owner, name)
+    seen: list[Any] = []
+
+    async def interrupted(self: Any) -> Any:
+        result = await step(self)
+        if len(seen) < times:
+            seen.append(self)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            time.sleep(0.05)
+        return result
+
+    monkeypatch.setattr(owner, name, interrupted)
+    return seen
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("how", ["_bytes", "__aenter__"])
+def test_the_message_is_the_next_one(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    size: int,
+) -> None:
+    near, far = pair
+
+    def receive() -> bytes:
+        if how == "_bytes":
+            return far.recv(timeout=5)
+        with far.borrow(timeout=5) as view:
+            return bytes(view)
+
+    for number in range(3):
+        near.send(bytes([number]) * size)
+    interrupt_after(monkeypatch, Receiving, how, 2)
+    for _ in range(2):
+        with pytest.raises(Tick):
+            receive()
+    assert [receive() for _ in range(3)] == [bytes([number]) * size for number in range(3)]
+    near.send(b"after")  # their credits have come back
+    for number in range(40):
+        near.send(bytes([number]) * size)
+        assert len(receive()) == (5 if not number else size)
+
+
+def test_a_message_that_came_back_may_be_lent_and_written(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = pair
+    near.send(b"first")
+    interrupt_after(monkeypatch, Receiving, "_bytes")
+    with pytest.raises(Tick):
+        far.recv(timeout=5)
+    with far.borrow(timeout=5) as view:
+        assert bytes(view) == b"first"
+        view[0] = ord("F")
+
+
+def test_a_window_that_nobody_got_ends(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = pair
+    table = near.array(8)
+    lending = interrupt_after(monkeypatch, Lending, "__aenter__")
+    with pytest.raises(Tick), near.lend(table):
+        pytest.fail("the block begins")
+    near.send(b"next")
+    assert far.recv(timeout=5) == b"next"
+    assert lending[0]._mw is None
+    with near.lend(table):
+        pass
+
+
+def test_a_block_ends_though_its_end_is_interrupted(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, _ = pair
+    table = near.array(8)
+    ended: list[Lending] = []
+    end = Lending._end
+
+    async def interrupted(self: Lending) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        time.sleep(0.05)
+        await end(self)
+        ended.append(self)
+
+    monkeypatch.setattr(Lending, "_end", interrupted)
+    with pytest.raises(Tick), near.lend(table):
+        pass
+    near.send(b"")
+    assert ended
+
+
+@pytest.mark.parametrize("sizes", [[SMALL], [SMALL, LARGE]])
+def test_interruptions_at_any_moment(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], sizes: list[int]
+) -> None:
+    near, far = pair
+    count, rng = 400, random.Random(1)
+
+    def send() -> None:
+        for number in range(count):
+            time.sleep(0.001)
+            near.send(number.to_bytes(4, "little") + bytes(rng.choice(sizes)))
+
+    sending = threading.Thread(target=send)
+    got: list[int] = []
+    ticks = 0
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        sending.start()
+        while len(got) < count:
+            message = None
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-4, 3e-3))
+                message = far.recv(timeout=5)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Tick:
+                ticks += 1
+            if message is not None:
+                got.append(int.from_bytes(message[:4], "little"))
+        sending.join(10)
+    assert got == list(range(count))
+    assert ticks > 20
+    assert not [str(each.message) for each in warned]
