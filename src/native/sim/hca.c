@@ -467,7 +467,7 @@ static uint64_t hca_written(const struct vb_adapter *adapter)
     return vb_sim_hca_written(vb_sim_hca_of(adapter)) / PS_IN_NS;
 }
 
-static void hca_polled(struct vb_adapter *adapter, const struct ibv_wc *wc, int count)
+static void hca_note_polled(struct vb_adapter *adapter, const struct ibv_wc *wc, int count)
 {
     struct vb_sim_hca *hca = vb_sim_hca_of(adapter);
 
@@ -485,7 +485,7 @@ static void hca_polled(struct vb_adapter *adapter, const struct ibv_wc *wc, int 
 
 static const struct vb_host_calls port = {HCA_CALLS};
 static const struct vb_host_calls port_of_inside = {HCA_CALLS, .written = hca_written,
-                                                    .polled = hca_polled};
+                                                    .polled = hca_note_polled};
 
 static bool hca_counts(const struct vb_sim_page *page)
 {
