@@ -322,31 +322,3 @@ def test_a_blocking_accept_can_be_polled(seconds: float, via: Any) -> None:
         assert [each.result(20) for each in got] == [b"hi"] * CLIENTS * TURNS
         for conn in conns:
             conn.close()
-
-
-class Interrupted(BaseException):
-    """As KeyboardInterrupt."""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_blocking_accept_that_is_interrupted(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection, which the interrupted caller does not get, is the next one's."""
-    timed = sync._timed
-
-    def interrupted(begin: Any, timeout: Any, late: str) -> Any:
-        monkeypatch.setattr(sync, "_timed", timed)
-        if when == "after":
-            timed(begin, timeout, late)
-            raise Interrupted
-        # As if run_coroutine_threadsafe had not returned: nobody can cancel what it has begun.
-        asyncio.run_coroutine_threadsafe(begin(), sync._thread._running())
-        raise Interrupted
-
-    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
-        got = pool.submit(_greeted_by, listener.port, None)
-        monkeypatch.setattr(sync, "_timed", interrupted)
-        with pytest.raises(Interrupted):
-            listener.accept(timeout=20)
-        with listener.accept(timeout=20) as conn:
-            conn.send(b"hi")
-            assert got.result(20) == b"hi"

@@ -13,11 +13,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from verbena.peers import Lending, sync
+from verbena.peers import Lending, PeerListener, sync
 from verbena.peers.connection import Receiving
 from verbena.peers.sync import SyncPeerConnection
 
@@ -110,6 +111,47 @@ def test_a_message_that_came_back_may_be_lent_and_written(
     with far.borrow(timeout=5) as view:
         assert bytes(view) == b"first"
         view[0] = ord("F")
+
+
+def greeted_by(port: int) -> bytes:
+    with sync.connect(f"127.0.0.1:{port}", timeout=20) as conn:
+        return conn.recv(timeout=20)
+
+
+def test_a_connection_that_nobody_got_is_the_next_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        got = pool.submit(greeted_by, listener.port)
+        interrupt_after(monkeypatch, PeerListener, "accept")
+        with pytest.raises(Tick):
+            listener.accept(timeout=20)
+        with listener.accept(timeout=20) as conn:
+            conn.send(b"hi")
+            assert got.result(20) == b"hi"
+
+
+def _tick_in_call(_: int, frame: FrameType | None) -> None:
+    """Raise where the call waits, and not where it has returned, and the test has its result."""
+    if frame is not None and frame.f_code.co_name in ("call", "wait"):
+        raise Tick
+
+
+def test_an_accept_that_is_interrupted_at_any_moment() -> None:
+    moments, clients = random.Random(2), 40
+    signal.signal(signal.SIGALRM, _tick_in_call)
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor(clients) as pool:
+        got = [pool.submit(greeted_by, listener.port) for _ in range(clients)]
+        for _ in range(clients):
+            conn = None
+            while conn is None:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-4, 2e-2))
+                    conn = listener.accept(timeout=20)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Tick:
+                    pass
+            with conn:
+                conn.send(b"hi")
+        assert [each.result(20) for each in got] == [b"hi"] * clients
 
 
 def test_a_window_that_nobody_got_ends(
