@@ -249,7 +249,7 @@ static void tell_posted(struct vb_qp *qp)
         bytes += request_bytes(qp, &qp->sq[own->posted & qp->sq_mask]);
     own->bells[(own->posted - 1) & qp->sq_mask] = true;
     if (qp->endpoint)
-        qp->endpoint->untold += requests;
+        qp->endpoint->requester.untold += (uint16_t)requests;
     message = vb_sim_hca_post(vb_sim_hca_of_qp(qp), VB_SIM_POSTED);
     message->qp = own->number;
     message->requests = requests;
@@ -271,7 +271,7 @@ void vb_sim_hca_told(struct vb_qp *qp)
     } while (!is_last);
     if (!qp->endpoint)
         return;
-    qp->endpoint->untold -= own->told - before;
+    qp->endpoint->requester.untold -= (uint16_t)(own->told - before);
     vb_engine_attend(hca->engine, qp, vb_sim_hca_now(hca) / PS_IN_NS);
 }
 

@@ -325,7 +325,7 @@ void vb_sim_inside_posted(struct vb_sim_qp *qp)
                                         wqe->wr.opcode != IBV_WR_RDMA_READ, wqe->sge[0].length);
     }
     own->rung += requests;
-    qp->qp.endpoint->untold += requests;
+    qp->qp.endpoint->requester.untold += (uint16_t)requests;
     inside->flow = qp->flow;
     at = post(&qp->nic, core_of(inside, qp->flow), requests, bytes);
     vb_world_call(qp->nic.nic->part, at, VB_SIM_CALL_TOLD | requests << VB_SIM_CALL_BITS, qp->flow);
@@ -335,9 +335,10 @@ void vb_sim_inside_posted(struct vb_sim_qp *qp)
 void vb_sim_inside_told(struct vb_sim_qp *qp, uint32_t requests)
 {
     struct vb_endpoint *ep = qp->qp.endpoint;
+    struct vb_requester *r = ep ? &ep->requester : NULL;
 
-    if (ep)
-        ep->untold -= requests < ep->untold ? requests : ep->untold;
+    if (r)
+        r->untold -= (uint16_t)(requests < r->untold ? requests : r->untold);
 }
 
 void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes)

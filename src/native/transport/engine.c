@@ -719,7 +719,7 @@ static bool is_idle(const struct vb_endpoint *ep)
 
     return !ep->unseen && r->position == r->begun && !r->failed && !ep->qp->paced &&
            (VB_LIKELY(!recovery) || !(recovery->asks || recovery->mending)) &&
-           __atomic_load_n(&ep->qp->sq_posted, __ATOMIC_RELAXED) == r->begun + ep->untold;
+           __atomic_load_n(&ep->qp->sq_posted, __ATOMIC_RELAXED) == r->begun + r->untold;
 }
 
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)

@@ -230,7 +230,7 @@ static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
 
     do {
         wqe = vb_engine_sq_at(qp, r->begun);
-        if (r->begun + ep->untold == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
+        if (r->begun + r->untold == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
             must_wait(ep, &wqe->wr))
             return false;
     } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && engine_requester_carry_out(ep, wqe));

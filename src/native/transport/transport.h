@@ -39,7 +39,9 @@ struct vb_requester {
     uint32_t begun;     /* the first request in the send queue without PSNs */
     uint32_t ssn;       /* send sequence number of the last request that was begun */
     uint32_t lsn;       /* limit sequence number from the responder's credits (IBA 9.7.7.2.5) */
-    uint32_t rd_outstanding; /* READ and atomic requests that were sent and are not answered */
+    uint16_t rd_outstanding; /* READ and atomic requests that were sent and are not answered */
+    uint16_t
+        untold; /* requests that were posted last, and of which the adapter does not know yet */
     uint32_t unasked;        /* bytes sent since an acknowledgement was asked for */
     uint32_t resumed_psn;    /* the PSN at which a READ request last began amid its part */
     uint32_t gap_psn;        /* the furthest response that came beyond a missing one */
@@ -200,11 +202,9 @@ struct vb_endpoint {
     struct vb_link requesting; /* in vb_engine.requesting, or in vb_cwnd.waiting */
     struct vb_timer timer;     /* VB_TIMER_RETRY: the local ACK timeout, the RNR timer, a probe */
     uint32_t window;           /* packets */
-    uint32_t
-        untold;   /* requests that were posted last, and of which the adapter does not know yet */
-    uint8_t base; /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
-    uint8_t held; /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
-    bool unseen;  /* vb_engine_attend was called, and the requester has not looked at it since */
+    uint8_t base;              /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
+    uint8_t held;              /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
+    bool unseen; /* vb_engine_attend was called, and the requester has not looked at it since */
     /* these three are used only with a congestion window; they are here because there is room */
     uint8_t probes : 4;   /* sent since the last progress */
     uint8_t extended : 2; /* how often the local ACK timeout was extended (IBA 9.7.6.1.3) */
