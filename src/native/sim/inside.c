@@ -339,20 +339,17 @@ uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint
                                    uint32_t requests, uint64_t bytes)
 {
     const struct vb_inside_config *config = &inside->config;
-    bool whole = config->blueflame && requests <= 1;
+    bool whole = config->blueflame && requests == 1;
     uint64_t delay = config->round_trip / 2;
 
-    if (requests) {
-        vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, requests);
-        delay += vb_sim_inside_charge(inside, core, now, VB_INSIDE_DOORBELL, 1);
-        inside->counters.requests += requests;
-        ring(inside, now, bytes, whole);
-        delay += backlog(&inside->down, now);
-    }
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, requests);
+    delay += vb_sim_inside_charge(inside, core, now, VB_INSIDE_DOORBELL, 1);
+    inside->counters.requests += requests;
+    ring(inside, now, bytes, whole);
+    delay += backlog(&inside->down, now);
     if (!whole)
         delay += backlog(&inside->up, now) + config->round_trip + config->memory;
-    if (requests)
-        record_ring(inside, bytes, whole, now + delay);
+    record_ring(inside, bytes, whole, now + delay);
     return delay;
 }
 

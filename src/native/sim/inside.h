@@ -161,7 +161,7 @@ uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t no
                             uint64_t took);
 /*
  * A core posts requests of so many bytes in all, by one doorbell. Returns the delay until the
- * adapter has them. With `requests` 0 only that delay is answered.
+ * adapter has them.
  */
 uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
                                    uint32_t requests, uint64_t bytes);
