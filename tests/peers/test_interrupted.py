@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -20,7 +22,8 @@ import pytest
 
 from verbena.peers import Lending, PeerListener, sync
 from verbena.peers.connection import Receiving
-from verbena.peers.sync import SyncPeerConnection
+from verbena.peers.sync import Block, LoopThread, SyncPeerConnection
+from verbena.rpc.client import CallStream, OpenLink
 
 SMALL, LARGE = 20, 200_000
 
@@ -188,6 +191,163 @@ def test_a_block_ends_though_its_end_is_interrupted(
         pass
     near.send(b"")
     assert ended
+
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A second exception takes the thread away before it has told the loop of the first.
+
+    The list has the names of what the loop was not told.
+    """
+    loop = sync._thread._running()
+    tell = loop.call_soon_threadsafe
+    untold: list[str] = []
+
+    def interrupted(callback: Callable[..., object], *args: Any, **named: Any) -> Any:
+        if getattr(callback, "__name__", "") == "leave" and len(untold) < 2:
+            untold.append("leave")
+            signal.raise_signal(signal.SIGALRM)
+        return tell(callback, *args, **named)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    return untold
+
+
+@pytest.mark.parametrize("how", ["_bytes", "__aenter__"])
+def test_a_message_is_the_next_one_after_two_interruptions(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection],
+    again: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    near, far = pair
+
+    def receive() -> bytes:
+        if how == "_bytes":
+            return far.recv(timeout=5)
+        with far.borrow(timeout=5) as view:
+            return bytes(view)
+
+    for number in range(3):
+        near.send(bytes([number]))
+    interrupt_after(monkeypatch, Receiving, how, 2)
+    for _ in range(2):
+        with pytest.raises(Tick):
+            receive()
+    assert len(again) == 2
+    assert [receive() for _ in range(3)] == [bytes([number]) for number in range(3)]
+
+
+def test_a_wait_ends_after_two_interruptions(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], again: list[str]
+) -> None:
+    """The call that nobody waits for is cancelled before another one takes the message."""
+    near, far = pair
+    for number in range(2):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Tick):
+            far.recv(timeout=5)
+        assert len(again) == number + 1
+        near.send(bytes([number]))
+        assert far.recv(timeout=5) == bytes([number])
+
+
+def test_a_block_ends_after_two_interruptions(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection],
+    again: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    near, far = pair
+    near.send(b"lent")
+    interrupt_after(monkeypatch, Receiving, "__aexit__")
+    lent: list[memoryview] = []
+    with pytest.raises(Tick), far.borrow(timeout=5) as view:
+        lent.append(view)
+    assert again
+    near.send(b"next")
+    assert far.recv(timeout=5) == b"next"
+    with pytest.raises(ValueError, match="released"):
+        len(lent[0])
+
+
+def test_an_unmade_block_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler may have interrupted what makes it."""
+    dropped: list[object] = []  # exceptions of destructors
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    for kind in (Block, CallStream, OpenLink):
+        unmade = kind.__new__(kind)
+        del unmade
+    assert not dropped
+
+
+CALLBACKS = """
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from verbena.peers import sync
+
+with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+    accepting = pool.submit(listener.accept)
+    with sync.connect(f"127.0.0.1:{listener.port}"), accepting.result(10):
+        print(gc.callbacks)
+"""
+
+
+def test_no_callback_of_the_collector_takes_an_exception() -> None:
+    """Python drops what a signal's handler raises there, so Ctrl-C might do nothing."""
+    ran = subprocess.run([sys.executable, "-c", CALLBACKS], capture_output=True, text=True)
+    assert ran.stdout == "[]\n", ran.stderr
+
+
+def _is_in_thread_call(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not LoopThread.call.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def test_interruptions_at_any_moment_one_upon_the_other(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's debug mode looks at the stack in each step, and a second tick finds it there."""
+    near, far = pair
+    count, moments, loop = 400, random.Random(3), sync._thread._running()
+
+    ticks = 0  # of this call
+
+    def tick(_: int, frame: FrameType | None) -> None:
+        nonlocal ticks
+        if ticks < 3 and _is_in_thread_call(frame):
+            ticks += 1
+            signal.setitimer(signal.ITIMER_REAL, moments.uniform(5e-6, 1e-4))  # for another one
+            raise Tick
+
+    def send() -> None:
+        for number in range(count):
+            near.send(number.to_bytes(4, "little"))
+
+    monkeypatch.setattr(sys, "unraisablehook", str)  # Python drops those of its destructors
+    signal.signal(signal.SIGALRM, tick)
+    sending = threading.Thread(target=send)
+    got: list[int] = []
+    chained = 0
+    loop.set_debug(True)
+    sending.start()
+    try:
+        while len(got) < count:
+            message, ticks = None, 0
+            try:
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(2e-4, 5e-3))
+                message = far.recv(timeout=5)
+            except Tick as error:
+                chained += isinstance(error.__context__, Tick)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if message is not None:
+                got.append(int.from_bytes(message, "little"))
+    finally:
+        loop.set_debug(False)
+        sending.join(10)
+    assert got == list(range(count))
+    assert chained > 20
 
 
 @pytest.mark.parametrize("sizes", [[SMALL], [SMALL, LARGE]])

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from verbena.verbs.here import place
 
-__all__ = ["COLLECTIONS", "Collections", "Forgetting"]
+__all__ = ["Collections", "Forgetting"]
 
 Finish = Callable[[], Coroutine[Any, Any, object]]
 
@@ -44,8 +44,14 @@ class Collections:
         self._collector = threading.get_ident() if phase == "start" else None
 
 
-COLLECTIONS = Collections()
-"""The collections of this process."""
+@cache
+def followed_collections() -> Collections:
+    """Return those of this process, which are followed from the first call on.
+
+    Only programs of simulated hosts call it: Python drops an exception that a signal handler
+    raises while a callback of its collector runs, so Ctrl-C might do nothing.
+    """
+    return Collections()
 
 
 class Forgetting:
@@ -54,7 +60,7 @@ class Forgetting:
     def __init__(self) -> None:
         here = place.get()
         self._loop = asyncio.get_running_loop()
-        self._is_simulated = here is not None
+        self._collections = None if here is None else followed_collections()
         self._context = Context()  # of this host, and without what the program keeps in its own
         self._context.run(place.set, here)
 
@@ -65,7 +71,7 @@ class Forgetting:
         what a collection of cycles has found on a simulated host.
         """
         loop = self._loop
-        if self._is_simulated and COLLECTIONS.are_running:
+        if self._collections is not None and self._collections.are_running:
             return
         if loop.is_closed():
             with suppress(OSError, RuntimeError):

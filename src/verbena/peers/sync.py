@@ -17,9 +17,9 @@ import select
 import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,6 +32,7 @@ from .arrays import RemoteArray
 from .connection import ConnectOptions, PeerConnection, PeerOptions, connect_peer
 from .errors import Ended, PeerConnectionEnded, PeerError
 from .listening import PeerListener, listen_for_peers
+from .thread_calls import Begin, ThreadCall, ThreadCalls
 
 __all__ = [
     "SyncPeerConnection",
@@ -43,10 +44,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Begin = Callable[[], Coroutine[Any, Any, T]]
-"""Makes the coroutine of a call, in the loop's thread: one that never runs is never made."""
-
-_LEAVING = 1.0  # seconds for which others wait until a call that was left has ended
 _NO_MESSAGE = "no message came"
 _NO_ATOMIC = "the atomic was not done"
 
@@ -82,83 +79,6 @@ class LastingExecutor(ThreadPoolExecutor):
         return done
 
 
-class ThreadCall(Generic[T]):
-    """A coroutine that runs in the loop for a thread that waits.
-
-    An exception of a signal handler, as Ctrl-C is, may take the thread away at any moment. Then the
-    coroutine is cancelled, unless it ``must_end``; if it returns all the same, ``put_back`` has
-    what it returned, in the loop. So the result goes to the thread or to ``put_back``. Later calls
-    begin when those in ``left`` have ended: what was put back is theirs, in its order.
-    """
-
-    def __init__(
-        self,
-        begin: Begin[T],
-        left: set[asyncio.Task[Any]],
-        put_back: Callable[[T], object] | None = None,
-        must_end: bool = False,
-    ) -> None:
-        self._begin = begin
-        self._left = left
-        self._put_back = put_back
-        self._must_end = must_end
-        self._task: asyncio.Task[None] | None = None
-        self._is_left = False
-        self._has_ended = False
-        self._error: BaseException | None = None
-        self._results: list[T] = []  # at most one, and none once it was put back
-        # A plain lock: to interrupt the wait for a Condition may leave that in disorder.
-        self._end = threading.Lock()
-        self._end.acquire()
-
-    # ---- in the loop ----
-
-    def start(self) -> None:
-        """Run the coroutine."""
-        if self._task is None and not self._has_ended:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._ended)
-
-    async def _run(self) -> None:
-        if self._left and not self._is_left:
-            await asyncio.wait(self._left.copy(), timeout=_LEAVING)
-        self._results.append(await self._begin())
-        if self._is_left:
-            self._return()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._left.discard(task)
-        self._error = CancelledError() if task.cancelled() else task.exception()
-        self._has_ended = True
-        self._task = None  # which goes here, and not in a thread that signals may interrupt
-        self._end.release()
-
-    def leave(self) -> None:
-        """The thread has gone. The coroutine takes its first step in any case."""
-        self._is_left = True
-        self.start()
-        if self._task is None or self._task.done():
-            self._return()
-        elif not self._must_end:
-            self._left.add(self._task)
-            asyncio.get_running_loop().call_soon(self._task.cancel)
-
-    def _return(self) -> None:
-        if self._put_back is not None and self._results:
-            self._put_back(self._results.pop())
-
-    # ---- in the thread ----
-
-    def wait(self) -> BaseException | None:
-        """Wait for the end; return the coroutine's exception."""
-        self._end.acquire()
-        return self._error
-
-    def result(self) -> T:
-        """Return what the coroutine has returned."""
-        return self._results[0]
-
-
 class LoopThread:
     """A thread that runs an event loop; it starts with the first call of a process."""
 
@@ -167,7 +87,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: selectors.EpollSelector | None = None  # by the loop
         self._thread: threading.Thread | None = None
-        self._left: set[asyncio.Task[Any]] = set()  # calls whose thread has gone
+        self._calls = ThreadCalls()
         follow(self)
 
     def stay_with_parent(self) -> None:
@@ -179,7 +99,7 @@ class LoopThread:
         watched = self._watched
         self._lock = threading.Lock()
         self._loop = self._thread = self._watched = None
-        self._left = set()
+        self._calls = ThreadCalls()
         if watched is not None:
             with suppress(OSError), select.epoll() as empty:  # no descriptor is left
                 os.dup2(empty.fileno(), watched.fileno(), inheritable=False)
@@ -203,14 +123,19 @@ class LoopThread:
         loop = self.ready()
         if isinstance(loop, HasOwnLoop):
             return loop.run_blocking(_within(begin, timeout, late))
-        made = ThreadCall(lambda: _within(begin, timeout, late), self._left, put_back, must_end)
+        calls = self._calls
+        made = ThreadCall(lambda: _within(begin, timeout, late), calls, put_back, must_end)
         error: BaseException | None = None
         try:
+            calls.open[made] = None
             loop.call_soon_threadsafe(made.start)
             error = made.wait()
             if error is None:
-                return made.result()
+                return made.take()
         except BaseException:
+            # No handler runs before these two: the next call ends this one if the loop is not told.
+            calls.open[made] = None
+            made.is_left = True
             loop.call_soon_threadsafe(made.leave)
             raise
         try:
@@ -231,7 +156,7 @@ class LoopThread:
     def end_later(self, begin: Begin[object]) -> None:
         """Run a coroutine that ends a block which was dropped, in whatever thread that is."""
         if self._loop is not None and not isinstance(place.get(), HasOwnLoop):
-            self._loop.call_soon_threadsafe(ThreadCall(begin, self._left, None, True).start)
+            self._loop.call_soon_threadsafe(ThreadCall(begin, self._calls, None, True).start)
 
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
@@ -313,6 +238,18 @@ def is_in_loop() -> bool:
     return _thread.is_here()
 
 
+def _once(begin: Begin[object]) -> Begin[None]:
+    """Return what makes coroutines of which the first one to run does the work."""
+    begun: list[bool] = []
+
+    async def end() -> None:
+        if not begun:
+            begun.append(True)
+            await begin()
+
+    return end
+
+
 class Block(AbstractContextManager[T]):
     """A ``with`` block whose beginning and end are coroutines.
 
@@ -320,10 +257,11 @@ class Block(AbstractContextManager[T]):
     goes on. A block that was dropped ends, too.
     """
 
+    _is_open = False  # also where a signal has interrupted __init__: __del__ reads it
+
     def __init__(self, begin: Callable[[], T], end: Begin[object]) -> None:
-        self._is_open = False  # first: __del__ reads it
         self._begin = begin
-        self._end = end
+        self._end = _once(end)
 
     def __enter__(self) -> T:
         value = self._begin()
@@ -331,8 +269,8 @@ class Block(AbstractContextManager[T]):
         return value
 
     def __exit__(self, *error: object) -> None:
-        self._is_open = False
         _thread.call(self._end, must_end=True)
+        self._is_open = False
 
     def __del__(self) -> None:
         if self._is_open:

@@ -106,8 +106,10 @@ class CallStream:
     call has ended cancels it at the server; so does a task that is cancelled in ``await``.
     """
 
+    # Also where a signal's handler has interrupted __init__: __del__ reads it.
+    _pending: PendingCall | None = None
+
     def __init__(self, client: Client, method: RemoteMethod, args: Any, named: Any) -> None:
-        self._pending: PendingCall | None = None  # first: __del__ reads it
         self._client = client
         self._method = method
         self._given: Any = None
@@ -250,6 +252,8 @@ def _give_up(calls: ClientCalls, pending: PendingCall, feeding: asyncio.Task[Non
 
 class OpenLink:
     """The link of a client, and of those by its ``within``: closed when nothing refers to it."""
+
+    _is_closed = True  # until it is made: __del__ reads it
 
     def __init__(self, link: Link, paths: ClientPaths, service: str) -> None:
         self.link = link
