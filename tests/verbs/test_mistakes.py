@@ -290,6 +290,17 @@ def test_other_whole_numbers_are_taken(desk: Desk, kind: Callable[[int], Any]) -
     assert desk.mr.load_u64(kind(64)) == 7
 
 
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, Number, int])
+def test_memory_at_an_address_of_any_kind_of_number_is_registered(
+    desk: Desk, kind: Callable[[int], Any]
+) -> None:
+    memory = np.zeros(8, np.uint8)
+    with desk.pd.reg_mr(kind(memory.ctypes.data), kind(8), kind(1)) as mr:
+        assert (mr.addr, mr.length) == (memory.ctypes.data, 8)
+    with desk.pd.reg_mr(memory[:1].reshape(()), 1) as mr:  # memory, though it is a number too
+        assert (mr.addr, mr.length) == (memory.ctypes.data, 1)
+
+
 @pytest.mark.parametrize("number", [0, 1, 2**30, 2**60 - 1, 2**60, 2**63, 2**64 - 9, 2**64 - 1])
 def test_a_number_of_any_size_comes_back(desk: Desk, number: int) -> None:
     desk.qp.write(desk.mr, desk.mr.addr, desk.mr.rkey, length=8, wr_id=number)

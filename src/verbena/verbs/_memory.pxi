@@ -20,6 +20,20 @@ cdef enum:
     PAGE = 4096
 
 
+cdef bint _is_address(target) except -1:
+    """Return whether ``target`` is a number, and not memory that can be registered: a scalar of
+    NumPy is both, and its bytes cannot be written."""
+    if isinstance(target, int):
+        return True
+    if not hasattr(target, "__index__"):
+        return False
+    try:
+        view = memoryview(target)
+    except TypeError:
+        return True
+    return view.ndim == 0 and view.readonly
+
+
 @cython.no_gc_clear
 cdef class PD(Resource):
     """A protection domain: MRs, QPs, SRQs and AHs work together only within one."""
@@ -62,7 +76,7 @@ cdef class PD(Resource):
         writes.
         """
         self._check()
-        if isinstance(target, int):
+        if _is_address(target):
             if not args and "length" not in kwargs:
                 raise TypeError("an address has no length of its own: reg_mr(addr, length, access)")
             return self._reg_address(target, *args, **kwargs)
