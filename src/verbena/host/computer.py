@@ -138,7 +138,9 @@ class Computer:
         self._memory = self._controller.memory
         self._agenda = Agenda() if clock is None else clock
         self._dma = Dma(self)
-        self.cores = [Core(self._memory, number, self._controller.find) for number in range(cores)]
+        self.cores = [
+            Core(self._memory, number, self._controller.find, self._who) for number in range(cores)
+        ]
         for core in self.cores:
             core.caches = caches
         self._running = self.cores[0]
@@ -158,6 +160,12 @@ class Computer:
     def __repr__(self) -> str:
         ghz = float(1000 / self.cycle_ps)
         return f"<computer {self.name!r}: {len(self.cores)} cores of {ghz:g} GHz at {self.now} ps>"
+
+    def _who(self, core: int) -> str:
+        """One of its cores, at the start of an error; empty if there is no other core."""
+        if self.machines is not None and len(self.machines.computers) > 1:
+            return f"computer {self.name!r}, core {core}: "
+        return f"core {core}: " if len(self.cores) > 1 else ""
 
     # ---- memory controller ----
 
@@ -534,7 +542,7 @@ class Computer:
         try:
             states = [core.state for core in self._awake]
             stop, _ = self._turns.run(states, min(most, (1 << 63) - 1), min(until, (1 << 64) - 1))
-        except HostError as error:  # of a device that an instruction has reached
+        except Exception as error:  # of what an instruction has reached
             self._running.locate(error)
             raise
         for core, start in zip(self._awake, starts, strict=True):

@@ -142,9 +142,14 @@ class Core:
     """One core, made by its computer."""
 
     def __init__(
-        self, memory: PhysicalMemory, number: int, find: Callable[[int], Range | None]
+        self,
+        memory: PhysicalMemory,
+        number: int,
+        find: Callable[[int], Range | None],
+        who: Callable[[int], str],
     ) -> None:
         self.number = number
+        self._who = who  # names the core of a number, at the start of an error
         self._find = find  # the range of the physical address space that has an address
         self.state = CoreState(memory)
         self.registers = Registers(self.state)
@@ -370,20 +375,25 @@ class Core:
         start = self.state.cycles
         try:
             stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
-        except HostError as error:  # of a device that the instruction has reached
+        except Exception as error:  # of what the instruction has reached
             self.locate(error)
             raise
         if self.observers:
             self.show("program", start, self.state.cycles)
         return self.checked(stop)
 
-    def locate(self, error: HostError) -> None:
+    def locate(self, error: Exception) -> None:
         """Puts the instruction that has reached a device into the device's error, unless it is the
-        error of a store that was posted before."""
+        error of a store that was posted before; what an observer has raised gets a note."""
+        where = f"{self._who(self.number)}at {self.rip:#x}: {self.text(self.rip)}"
+        if not isinstance(error, HostError):
+            error.add_note(where)
+            return
         if error.has_place:
             return
         error.has_place = True
-        error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
+        error.place(self, self.rip)
+        error.args = (f"{where}: {error}",)
 
     def checked(self, stop: Stop) -> Stop:
         """Why the core has stopped; ProcessorError for a fault that nobody handles."""
@@ -405,7 +415,8 @@ class Core:
     def _error(self) -> ProcessorError:
         vector, error, bus, write, size, address = self.state.fault()
         at = self.state.rip
-        where = f"at {at:#x}: {self.text(at)}" if self.text(at) else f"at {at:#x}"
+        text = self.text(at)
+        where = f"{self._who(self.number)}at {at:#x}" + (f": {text}" if text else "")
         if bus:
             verb = "write" if write else "read"
             found = self._find(address)
