@@ -37,6 +37,8 @@ EXCEPTIONS = {
 }
 
 
+_HLT = b"\xf4"
+_CAME_HERE = " came here"  # an interrupt of a device, before the instruction
 _PAGE_FAULT, _PROTECTION, _INVALID_OPCODE = 14, 13, 6
 MOST_CHARGED = 1 << 48
 _INTERRUPTS_ON = 1 << 9  # of RFLAGS
@@ -456,12 +458,13 @@ class Core:
         elif vector == _PROTECTION and address:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         why = why_undelivered(self.state, self._find, vector, has_error=error is not None)
-        return ProcessorError(
-            f"{where}: {self._event(vector)}{detail}, and {why}{self._ran_past_end(at)}",
-            at,
-            vector,
-            self,
-        )
+        past_end = self._ran_past_end(at)
+        event = self._event(vector)
+        if event.endswith(_CAME_HERE) and self._is_behind_hlt(at):
+            text = f": {text}" if at in self._lines else ""
+            where = f"{self._who(self.number)}at {at:#x}, behind the hlt at {at - 1:#x}{text}"
+            past_end = ""
+        return ProcessorError(f"{where}: {event}{detail}, and {why}{past_end}", at, vector, self)
 
     def _is_fetch(self, found: Range | None, write: bool, size: int, address: int) -> bool:
         """Whether an access that the bus refused was for the instruction: its first byte, or a byte
@@ -486,7 +489,12 @@ class Core:
         if vector in EXCEPTIONS:
             return EXCEPTIONS[vector]
         is_software = self.text(self.state.rip).split(" ")[0] in ("int", "cd")
-        return f"software interrupt {vector}" if is_software else f"interrupt {vector} came here"
+        return f"software interrupt {vector}" if is_software else f"interrupt {vector}{_CAME_HERE}"
+
+    def _is_behind_hlt(self, at: int) -> bool:
+        """Whether the instruction before an address is HLT, which an interrupt ends."""
+        is_known = at - 1 in self._lines or not self._lines
+        return is_known and at > 0 and self._bytes(at - 1)[:1] == _HLT
 
     def _ran_past_end(self, at: int) -> str:
         """Advice, if there are only zeros between the end of the program and an address."""
