@@ -551,7 +551,13 @@ class Computer:
         return self._running.checked(Stop(stop))
 
     def steps(self, core: int = 0) -> Iterator[Step]:
-        """Runs one instruction at a time, and says of each what it did."""
+        """Runs one instruction of a core at a time, and says of each what it did.
+
+        Devices go on meanwhile. The other cores stand still: they run no instruction, and their
+        clocks stay unless they have halted. The steps end when the core has halted and no event is
+        left, also if another core would wake it. A ``run`` after that lets the others catch up, and
+        ``zip(computer.steps(0), computer.steps(1))`` steps two cores in turn.
+        """
         one = self._core(core)
         while True:
             while one.sleeps or self._agenda.next_at <= self._time_of(one.state.cycles):
