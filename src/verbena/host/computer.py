@@ -338,8 +338,8 @@ class Computer:
 
         ``message`` is that of a device with MSI-X, for local APICs.
         """
-        if message is None and (not 0 <= vector <= 255 or not 0 <= core < len(self.cores)):
-            raise HostError(f"there is no vector {vector} or no core {core}")
+        if message is None:
+            self._check_interrupt(device, vector, core)
         self.counters.interrupts_sent += 1
 
         def arrive() -> None:
@@ -366,6 +366,15 @@ class Computer:
             device.pci.carry_to_memory(self.now, 4, place, self.at, arrive)
         else:
             arrive()
+
+    def _check_interrupt(self, device: Device, vector: int, core: int) -> None:
+        if not 0 <= vector <= 255:
+            raise HostError(f"{device!r} has sent interrupt {vector}: vectors are 0 to 255")
+        if not 0 <= core < len(self.cores):
+            raise HostError(
+                f"{device!r} has sent interrupt {vector} to core {core}: there are 0 to "
+                f"{len(self.cores) - 1}"
+            )
 
     def heed_interrupt(self) -> None:
         """An interrupt comes to a core now: the run looks again which core goes on."""
