@@ -52,15 +52,15 @@ class Direction:
         self.bytes += size
         self.transactions += 1 if size == full else -(-size // full)
         self.busy += duration
-        if self._gaps and self._gaps[0][1] <= now:
-            self._forget(now)
-        begin = self.free_at
-        if at < begin and self._gaps:
+        gaps, begin = self._gaps, self.free_at
+        if gaps and gaps[0][1] <= now:
+            del gaps[: 1 if len(gaps) == 1 else bisect_right(gaps, now, key=_END)]
+        if at < begin and gaps:
             end = self._fill(at, size, full, seen)
         else:
             if at > begin:
                 if at > now:
-                    self._gaps.append((begin if begin > now else now, at))
+                    gaps.append((begin if begin > now else now, at))
                 begin = at
             if seen is not None:
                 seen.append((begin, size))
@@ -74,13 +74,6 @@ class Direction:
         if duration is None:
             duration = self._times[size] = self.time_ps(size)
         return duration
-
-    def _forget(self, now: int) -> None:
-        """Drops the gaps that are over."""
-        if self._gaps[-1][1] <= now:
-            self._gaps.clear()
-            return
-        del self._gaps[: bisect_right(self._gaps, now, key=_END)]
 
     def _fill(self, at: int, size: int, full: int, seen: list[Piece] | None) -> int:
         """Puts packets into the gaps, and what does not fit there behind everything; the time of
