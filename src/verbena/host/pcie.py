@@ -281,7 +281,7 @@ class Slot:
 
     def load(self, at: int, size: int, address: int = 0) -> int:
         """A load of the processor: when its value is there. It waits for it."""
-        if not self.observers:  # 1.7 us in place of 2.8
+        if not self.observers:  # faster: loads of a program come here
             arrives = self.down.take(at, REQUEST_HEADER, REQUEST_HEADER, at) + self.half_ps
             answer = COMPLETION_HEADER + size
             return self.up.take(arrives, answer, answer, at) + self.half_ps
