@@ -218,6 +218,38 @@ def test_a_table_that_no_page_maps_is_named() -> None:
     assert "cannot be read: no page is mapped there" in text
 
 
+@pytest.mark.parametrize("by_steps", [False, True])
+@pytest.mark.parametrize(("behind", "text"), [("", ""), ("\n cli", ": cli")])
+def test_an_interrupt_that_ends_hlt_says_that_no_table_is_loaded(
+    behind: str, text: str, by_steps: bool
+) -> None:
+    """And not that the core ran past the end of the program, or what bytes are there."""
+    computer = loaded(f"mov rsp, 0x8000\n sti\n hlt{behind}")
+    keyboard = Keyboard(2, vector=50)
+    computer.map(keyboard, 0x20000)
+    computer.at(10**6, lambda: keyboard.interrupt(50))
+    with pytest.raises(ProcessorError) as caught:
+        _ = list(computer.steps()) if by_steps else computer.run()
+    assert str(caught.value) == (
+        f"at 0x9, behind the hlt at 0x8{text}: interrupt 50 came here, and no handler is set "
+        "(see LIDT): no table of handlers was loaded: let lidt load one, whose entry 50 leads to a "
+        "handler"
+    )
+
+
+def test_an_interrupt_behind_the_end_of_a_program_without_hlt_says_so() -> None:
+    """As does one that comes behind a byte that only looks like HLT."""
+    computer = loaded("mov rsp, 0x8000\n sti\n mov al, 0xf4")
+    keyboard = Keyboard(2, vector=50)
+    computer.map(keyboard, 0x20000)
+    keyboard.interrupt(50)
+    computer.run(instructions=1)
+    with pytest.raises(
+        ProcessorError, match=r"interrupt 50 came here.*; the core ran past the end"
+    ):
+        computer.run()
+
+
 @pytest.mark.parametrize("line", ["hlt", "cli", "in al, dx", "mov rax, cr3", "lidt [table]"])
 def test_an_instruction_of_ring_0_says_so_in_ring_3(line: str) -> None:
     frame = "".join(f" push {each}\n" for each in (0x23, 0x7000, 2, 0x1B))

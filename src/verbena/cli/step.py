@@ -14,7 +14,7 @@ from pathlib import Path
 
 from verbena.cli.exact import ExactParser
 from verbena.cli.paths import prepare_file, unusable
-from verbena.host import HostError, ProcessorError
+from verbena.host import HostError
 from verbena.host.cost_list import ListedCost, cost_list_text, used_costs
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
 from verbena.host.lessons.programs import MAP
@@ -168,7 +168,7 @@ def walk(steps: Steps, ask: Callable[[str], str], say: Callable[[str], None]) ->
             try:
                 found = steps.get(wanted)
                 cut = steps.cut if found is None and wanted > at else ""
-            except ProcessorError as error:
+            except HostError as error:
                 say(f"the program ends here: {error}")
                 continue
             if found is None:

@@ -16,6 +16,7 @@ from verbena.host.disk import Disk
 from verbena.host.errors import (
     AccessError,
     AssemblyError,
+    DeviceError,
     HostError,
     ProcessorError,
     UnansweredError,
@@ -45,6 +46,7 @@ __all__ = [
     "Core",
     "Costs",
     "Device",
+    "DeviceError",
     "DeviceFault",
     "DisassembledLine",
     "Disk",

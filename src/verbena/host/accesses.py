@@ -16,7 +16,7 @@ from verbena.host.clock import Cause
 from verbena.host.combining import LINE, WHILE_PS, CombiningLine
 from verbena.host.computer_records import Transaction
 from verbena.host.device_bus import DeviceBus, DeviceFault
-from verbena.host.devices import Device
+from verbena.host.devices import Device, read_from, write_to
 from verbena.host.errors import HostError, UnansweredError
 from verbena.host.posted import PostedStore
 
@@ -73,7 +73,7 @@ class Accesses:
         def load(offset: int, size: int) -> int:
             if device.bus is not None or observers or self._combining is not None:
                 return self._load(device, base, offset, size)
-            value = device.read(offset, size)
+            value = read_from(device, offset, size)
             counters.loads += 1
             if type(value) is int and not value >> 8 * size:
                 return value
@@ -86,7 +86,7 @@ class Accesses:
             counters.stores += 1
             agenda.storing = make_cause
             try:
-                device.write(offset, size, value)
+                write_to(device, offset, size, value)
             finally:
                 agenda.storing = None
             computer.stop_for(agenda.next_at)
@@ -108,7 +108,7 @@ class Accesses:
                 if bus.posted:
                     self._deliver_posted(bus)
                 computer.hold_core(until)
-            value = device.read(offset, size)
+            value = read_from(device, offset, size)
             if type(value) is not int or value >> 8 * size:
                 value = _number_of(device, offset, size, value)
         computer.stop_for(self._agenda.next_at)
@@ -190,7 +190,7 @@ class Accesses:
             for observe in computer.observers:
                 observe(Transaction(start, base + offset, size, value, True, device))
             if bus is None:
-                device.write(offset, size, value)
+                write_to(device, offset, size, value)
             elif device.bus_fault is not None:
                 bus.store_unanswered(start, size, base + offset, device.bus_fault)
             else:

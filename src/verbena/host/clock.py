@@ -49,8 +49,15 @@ class Cause:
         if error.has_place:
             return
         error.has_place = True
+        if self.core is not None:
+            error.place(self.core, self.address)
         if origin := self.origin():
             error.args = (f"{error} (begun by the store of {origin})",)
+
+    def note_in(self, error: Exception) -> None:
+        """Adds to an exception of a user's own code which store has led to it."""
+        if origin := self.origin():
+            error.add_note(f"begun by the store of {origin}")
 
 
 class Event:
@@ -156,6 +163,10 @@ class Agenda:
         except HostError as error:
             if self.cause is not None:
                 self.cause.name_in(error)
+            raise
+        except Exception as error:
+            if self.cause is not None:
+                self.cause.note_in(error)
             raise
         finally:
             self.runs = False

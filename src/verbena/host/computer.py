@@ -138,7 +138,9 @@ class Computer:
         self._memory = self._controller.memory
         self._agenda = Agenda() if clock is None else clock
         self._dma = Dma(self)
-        self.cores = [Core(self._memory, number, self._controller.find) for number in range(cores)]
+        self.cores = [
+            Core(self._memory, number, self._controller.find, self._who) for number in range(cores)
+        ]
         for core in self.cores:
             core.caches = caches
         self._running = self.cores[0]
@@ -158,6 +160,12 @@ class Computer:
     def __repr__(self) -> str:
         ghz = float(1000 / self.cycle_ps)
         return f"<computer {self.name!r}: {len(self.cores)} cores of {ghz:g} GHz at {self.now} ps>"
+
+    def _who(self, core: int) -> str:
+        """One of its cores, at the start of an error; empty if there is no other core."""
+        if self.machines is not None and len(self.machines.computers) > 1:
+            return f"computer {self.name!r}, core {core}: "
+        return f"core {core}: " if len(self.cores) > 1 else ""
 
     # ---- memory controller ----
 
@@ -330,8 +338,8 @@ class Computer:
 
         ``message`` is that of a device with MSI-X, for local APICs.
         """
-        if message is None and (not 0 <= vector <= 255 or not 0 <= core < len(self.cores)):
-            raise HostError(f"there is no vector {vector} or no core {core}")
+        if message is None:
+            self._check_interrupt(device, vector, core)
         self.counters.interrupts_sent += 1
 
         def arrive() -> None:
@@ -358,6 +366,15 @@ class Computer:
             device.pci.carry_to_memory(self.now, 4, place, self.at, arrive)
         else:
             arrive()
+
+    def _check_interrupt(self, device: Device, vector: int, core: int) -> None:
+        if not 0 <= vector <= 255:
+            raise HostError(f"{device!r} has sent interrupt {vector}: vectors are 0 to 255")
+        if not 0 <= core < len(self.cores):
+            raise HostError(
+                f"{device!r} has sent interrupt {vector} to core {core}: there are 0 to "
+                f"{len(self.cores) - 1}"
+            )
 
     def heed_interrupt(self) -> None:
         """An interrupt comes to a core now: the run looks again which core goes on."""
@@ -534,7 +551,7 @@ class Computer:
         try:
             states = [core.state for core in self._awake]
             stop, _ = self._turns.run(states, min(most, (1 << 63) - 1), min(until, (1 << 64) - 1))
-        except HostError as error:  # of a device that an instruction has reached
+        except Exception as error:  # of what an instruction has reached
             self._running.locate(error)
             raise
         for core, start in zip(self._awake, starts, strict=True):
@@ -543,7 +560,13 @@ class Computer:
         return self._running.checked(Stop(stop))
 
     def steps(self, core: int = 0) -> Iterator[Step]:
-        """Runs one instruction at a time, and says of each what it did."""
+        """Runs one instruction of a core at a time, and says of each what it did.
+
+        Devices go on meanwhile. The other cores stand still: they run no instruction, and their
+        clocks stay unless they have halted. The steps end when the core has halted and no event is
+        left, also if another core would wake it. A ``run`` after that lets the others catch up, and
+        ``zip(computer.steps(0), computer.steps(1))`` steps two cores in turn.
+        """
         one = self._core(core)
         while True:
             while one.sleeps or self._agenda.next_at <= self._time_of(one.state.cycles):

@@ -37,6 +37,11 @@ EXCEPTIONS = {
 }
 
 
+_OF_PORTS = ("in", "out")
+_OF_STACK = ("push", "pushfq", "call", "pop", "popfq", "ret")
+_RSP = 4
+_HLT = b"\xf4"
+_CAME_HERE = " came here"  # an interrupt of a device, before the instruction
 _PAGE_FAULT, _PROTECTION, _INVALID_OPCODE = 14, 13, 6
 MOST_CHARGED = 1 << 48
 _INTERRUPTS_ON = 1 << 9  # of RFLAGS
@@ -87,6 +92,17 @@ def is_canonical(address: int) -> bool:
     return address < 1 << 47 or (1 << 64) - (1 << 47) <= address < 1 << 64
 
 
+def _whole_register(name: str) -> str:
+    """Advice for the name of a part of a register, as EAX, AX, AL and R8D."""
+    number = name[1:].rstrip("dwb")
+    whole = f"r{name[-2:]}" if name[:1] == "e" else f"r{number}" if number.isdecimal() else ""
+    if len(name) == 2:
+        whole = f"r{name[0]}x" if name[1] in "lhx" else f"r{name}"
+    if whole not in (*NAMES, "rip") or whole == name:
+        return ""
+    return f": it is a part of {whole!r}, which has all 64 bits"
+
+
 class Registers:
     """The registers as attributes: ``registers.rax``, ``registers.rip``, ``registers.flags``."""
 
@@ -99,7 +115,7 @@ class Registers:
             return state.get(NAMES.index(name))
         if name in (special := state.special()):
             return special[name]
-        raise AttributeError(f"there is no register {name!r}")
+        raise AttributeError(f"there is no register {name!r}{_whole_register(name)}")
 
     def __setattr__(self, name: str, value: int) -> None:
         state: CoreState = object.__getattribute__(self, "_state")
@@ -114,7 +130,9 @@ class Registers:
         elif name == "flags":
             state.flags = value
         else:
-            raise AttributeError(f"{name!r} is no register that can be set from outside")
+            raise AttributeError(
+                f"{name!r} is no register that can be set from outside{_whole_register(name)}"
+            )
 
     def all(self) -> dict[str, int]:
         """All general registers and the flags."""
@@ -142,9 +160,14 @@ class Core:
     """One core, made by its computer."""
 
     def __init__(
-        self, memory: PhysicalMemory, number: int, find: Callable[[int], Range | None]
+        self,
+        memory: PhysicalMemory,
+        number: int,
+        find: Callable[[int], Range | None],
+        who: Callable[[int], str],
     ) -> None:
         self.number = number
+        self._who = who  # names the core of a number, at the start of an error
         self._find = find  # the range of the physical address space that has an address
         self.state = CoreState(memory)
         self.registers = Registers(self.state)
@@ -242,6 +265,9 @@ class Core:
         if end > start:
             for observe in self.observers:
                 observe(name, start, end)
+
+    def __repr__(self) -> str:
+        return f"<{self.where}>"
 
     @property
     def sleeps(self) -> bool:
@@ -370,20 +396,25 @@ class Core:
         start = self.state.cycles
         try:
             stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
-        except HostError as error:  # of a device that the instruction has reached
+        except Exception as error:  # of what the instruction has reached
             self.locate(error)
             raise
         if self.observers:
             self.show("program", start, self.state.cycles)
         return self.checked(stop)
 
-    def locate(self, error: HostError) -> None:
+    def locate(self, error: Exception) -> None:
         """Puts the instruction that has reached a device into the device's error, unless it is the
-        error of a store that was posted before."""
+        error of a store that was posted before; what an observer has raised gets a note."""
+        where = f"{self._who(self.number)}at {self.rip:#x}: {self.text(self.rip)}"
+        if not isinstance(error, HostError):
+            error.add_note(where)
+            return
         if error.has_place:
             return
         error.has_place = True
-        error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
+        error.place(self, self.rip)
+        error.args = (f"{where}: {error}",)
 
     def checked(self, stop: Stop) -> Stop:
         """Why the core has stopped; ProcessorError for a fault that nobody handles."""
@@ -405,26 +436,11 @@ class Core:
     def _error(self) -> ProcessorError:
         vector, error, bus, write, size, address = self.state.fault()
         at = self.state.rip
-        where = f"at {at:#x}: {self.text(at)}" if self.text(at) else f"at {at:#x}"
+        text = self.text(at)
+        where = f"{self._who(self.number)}at {at:#x}" + (f": {text}" if text else "")
         if bus:
-            verb = "write" if write else "read"
-            found = self._find(address)
-            if self._is_fetch(found, write, size, address):
-                why = why_unfetched(found, address, self._came_by(at))
-                return ProcessorError(f"{where}: {why}{self._ran_past_end(at)}", at, core=self)
-            if found is not None:
-                return ProcessorError(
-                    f"{where}: a {verb} of {size} bytes at {address:#x} goes beyond the end of "
-                    f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit",
-                    at,
-                    core=self,
-                )
-            return ProcessorError(
-                f"{where}: nothing answers a {verb} of {size} bytes at {address:#x}: "
-                f"map memory or a device there{self._ran_past_end(at)}",
-                at,
-                core=self,
-            )
+            why = self._why_refused(write, size, address)
+            return ProcessorError(f"{where}: {why}", at, core=self)
         detail = ""
         if vector == _PAGE_FAULT:
             detail = f" at {address:#x}, error code {error:#x}"
@@ -445,11 +461,38 @@ class Core:
         elif vector == _PROTECTION and address:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         why = why_undelivered(self.state, self._find, vector, has_error=error is not None)
-        return ProcessorError(
-            f"{where}: {self._event(vector)}{detail}, and {why}{self._ran_past_end(at)}",
-            at,
-            vector,
-            self,
+        past_end = self._ran_past_end(at)
+        event = self._event(vector)
+        if event.endswith(_CAME_HERE) and self._is_behind_hlt(at):
+            text = f": {text}" if at in self._lines else ""
+            where = f"{self._who(self.number)}at {at:#x}, behind the hlt at {at - 1:#x}{text}"
+            past_end = ""
+        return ProcessorError(f"{where}: {event}{detail}, and {why}{past_end}", at, vector, self)
+
+    def _why_refused(self, write: bool, size: int, address: int) -> str:
+        """Why the bus has refused an access of the next instruction, or its fetch."""
+        at = self.state.rip
+        verb, found = "write" if write else "read", self._find(address)
+        name = (instruction_text(self._bytes(at), at) or "").partition(" ")[0]
+        if name in _OF_PORTS:
+            return (
+                f"no device has port {address:#x}: an InterruptController has ports, and mov "
+                "reaches the registers of other devices, which have addresses"
+            )
+        if self._is_fetch(found, write, size, address):
+            return why_unfetched(found, address, self._came_by(at)) + self._ran_past_end(at)
+        if found is not None:
+            return (
+                f"a {verb} of {size} bytes at {address:#x} goes beyond the end of "
+                f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit"
+            )
+        stack = self.state.get(_RSP)
+        advice = "map memory or a device there"
+        if name in _OF_STACK and address in (stack, (stack - 8) % (1 << 64)):
+            advice = f"rsp is {stack:#x}: set it to the end of a part of memory"
+        return (
+            f"nothing answers a {verb} of {size} bytes at {address:#x}: {advice}"
+            f"{self._ran_past_end(at)}"
         )
 
     def _is_fetch(self, found: Range | None, write: bool, size: int, address: int) -> bool:
@@ -475,7 +518,12 @@ class Core:
         if vector in EXCEPTIONS:
             return EXCEPTIONS[vector]
         is_software = self.text(self.state.rip).split(" ")[0] in ("int", "cd")
-        return f"software interrupt {vector}" if is_software else f"interrupt {vector} came here"
+        return f"software interrupt {vector}" if is_software else f"interrupt {vector}{_CAME_HERE}"
+
+    def _is_behind_hlt(self, at: int) -> bool:
+        """Whether the instruction before an address is HLT, which an interrupt ends."""
+        is_known = at - 1 in self._lines or not self._lines
+        return is_known and at > 0 and self._bytes(at - 1)[:1] == _HLT
 
     def _ran_past_end(self, at: int) -> str:
         """Advice, if there are only zeros between the end of the program and an address."""

@@ -14,7 +14,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import TYPE_CHECKING, ClassVar
 
 from verbena._arguments import checked_class, is_buffer, is_whole
-from verbena.host.errors import HostError, HostTypeError
+from verbena.host.errors import DeviceError, HostError, HostTypeError
 
 if TYPE_CHECKING:
     from verbena.host.clock import Event
@@ -226,6 +226,33 @@ def _check_dma(device: Device, verb: str, address: int, size: int) -> None:
             f"{device!r}.dma_{verb}: {size} bytes at {address:#x} are none: an address is 0 to "
             "2^64 - 1, and a size 0 or more"
         )
+
+
+def device_error(device: Device, call: str, error: Exception) -> DeviceError:
+    """For an exception that a ``call`` of a device's own code has raised: its cause."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return DeviceError(f"{device!r}: its {call} raised {what}")
+
+
+def read_from(device: Device, offset: int, size: int) -> int:
+    """What a device's ``read`` answers. DeviceError if it raises anything but a HostError."""
+    try:
+        return device.read(offset, size)
+    except HostError:
+        raise
+    except Exception as error:
+        raise device_error(device, f"read({offset:#x}, {size})", error) from error
+
+
+def write_to(device: Device, offset: int, size: int, value: int) -> None:
+    """Calls a device's ``write``. DeviceError if it raises anything but a HostError."""
+    try:
+        device.write(offset, size, value)
+    except HostError:
+        raise
+    except Exception as error:
+        call = f"write({offset:#x}, {size}, {value:#x})"
+        raise device_error(device, call, error) from error
 
 
 def check_fault(device: Device, fault: DeviceFault | None) -> None:

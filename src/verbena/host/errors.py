@@ -10,10 +10,23 @@ if TYPE_CHECKING:
 
 
 class HostError(Exception):
-    """A mistake in the description of a computer, or an access that nothing answers."""
+    """A mistake in the description of a computer, or an access that nothing answers.
 
+    Where an instruction has led to it, ``core`` is the instruction's, and ``address`` where it is.
+    A load, or a store to a device without a bus, is tried again by a further run, unless
+    ``core.shut_down()`` lets everything else go on without that core. A posted store is not.
+    """
+
+    core: Core | None = None
+    address: int | None = None
     has_place = False
     """Its text names the instruction that has led to it, or none has."""
+
+    def place(self, core: Core, address: int) -> None:
+        """Says which instruction has led to it."""
+        self.core = core
+        if self.address is None:
+            self.address = address
 
 
 class HostTypeError(HostError, TypeError):
@@ -33,6 +46,10 @@ class AccessError(HostError):
     """An access of a debugger or of DMA to an address without memory."""
 
 
+class DeviceError(HostError):
+    """What ``read`` or ``write`` of a device has raised, which is its ``__cause__``."""
+
+
 class ProcessorError(HostError):
     """A fault of a program that no handler takes; ``address`` is the instruction's.
 
@@ -44,7 +61,7 @@ class ProcessorError(HostError):
         self, message: str, address: int, vector: int | None = None, core: Core | None = None
     ) -> None:
         super().__init__(message)
-        self.address = address
+        self.address: int = address
         self.vector = vector
         self.core = core
 
@@ -55,4 +72,4 @@ class UnansweredError(HostError):
 
     def __init__(self, message: str, address: int) -> None:
         super().__init__(message)
-        self.address = address
+        self.address: int = address

@@ -19,7 +19,7 @@ from verbena._arguments import checked_class
 from verbena.host.clock import NEVER, Agenda
 from verbena.host.computer import Computer, checked_limits, halted
 from verbena.host.core import Core, Stop
-from verbena.host.errors import HostError, HostTypeError, ProcessorError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.timeline import Timeline
 
 
@@ -86,7 +86,7 @@ class Machines:
             for one in cores:
                 first.setdefault(one, one.state.instructions)
             left = [instructions - (one.state.instructions - first[one]) for one in cores]
-            stop = self._run(self.computers[place], core, min(left), limit)
+            stop = self.computers[place].run_cores(core, min(left), limit)
             done = any(one.state.instructions - first[one] >= instructions for one in cores)
             if stop is Stop.MARK or done:
                 return stop
@@ -96,15 +96,6 @@ class Machines:
         for computer in self.computers:
             computer.idle_until(to)
         self.clock.run_due(to)
-
-    def _run(self, computer: Computer, core: Core, most: int, until: int) -> Stop:
-        try:
-            return computer.run_cores(core, most, until)
-        except ProcessorError as error:
-            if len(self.computers) == 1:
-                raise
-            text = f"computer {computer.name!r}, core {computer.running}: {error}"
-            raise ProcessorError(text, error.address, error.vector, error.core) from None
 
     def _awake(self) -> list[tuple[int, int, Core]]:
         """(time, place of its computer, core) of all cores that can run, the earliest first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verbena._arguments import checked_class
 from verbena.host.device_bus import (
@@ -20,6 +20,7 @@ from verbena.host.device_bus import (
     checked_unanswered,
 )
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.pcie_direction import Direction, Piece
 from verbena.host.posted import PostedStore
 
 # GT/s of a lane, and payload bits and bits of the code on the wire.
@@ -42,8 +43,11 @@ _LIMIT_MORE = {1: 0, 2: 51, 3: 96, 4: 96, 5: 96}
 
 REQUEST_HEADER = 24  # bytes of a memory read or write beside its data
 COMPLETION_HEADER = 20
-MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
-
+_HEADERS = {
+    "MWr": REQUEST_HEADER, "MRd": REQUEST_HEADER, "MSI": REQUEST_HEADER,
+    "CplD": COMPLETION_HEADER, "Cpl": COMPLETION_HEADER,
+}  # fmt: skip
+_POSTED = ("MWr", "MSI")  # an MSI is a write of four bytes
 
 MOST_ROUND_TRIP_NS = 10**6
 
@@ -128,10 +132,11 @@ class Pcie:
 class Tlp:
     """A transaction layer packet on a link.
 
-    ``at`` is when it was given to the link, in ps; ``up``: to memory and processor. ``kind`` is
-    MWr (memory write), MRd (memory read), CplD (completion with data), Cpl (without) or MSI.
-    ``data`` are the bytes that it carries or, for MRd, asks for; ``bytes`` what it takes of the
-    link; ``address`` is the first byte's. ``who`` names the device at the link's end.
+    ``at`` is when it was given to the link, in ps; a completion is when its request has arrived.
+    ``up``: to memory and processor. ``kind`` is MWr (memory write), MRd (memory read), CplD
+    (completion with data), Cpl (without) or MSI. ``data`` are the bytes that it carries or, for
+    MRd, asks for; ``bytes`` what it takes of the link, from ``begins`` to ``ends``, in ps.
+    ``address`` is the first byte's. ``who`` names the device at the link's end.
     """
 
     at: int
@@ -141,30 +146,8 @@ class Tlp:
     bytes: int
     address: int
     who: str
-
-
-@dataclass
-class Direction:
-    """One direction of a link: when it is free, and what has crossed it."""
-
-    link: Pcie
-    free_at: int = 0
-    bytes: int = 0
-    transactions: int = 0
-    busy: int = 0
-    _times: dict[int, int] = field(default_factory=dict)  # of sizes, as the link has them
-
-    def take(self, at: int, size: int, transactions: int) -> int:
-        """Puts ``size`` bytes of transactions behind what is there; the time of their end."""
-        duration = self._times.get(size)
-        if duration is None:
-            duration = self._times[size] = self.link.time_ps(size)
-        begin = self.free_at
-        self.free_at = end = (at if at > begin else begin) + duration
-        self.bytes += size
-        self.transactions += transactions
-        self.busy += duration
-        return end
+    begins: int
+    ends: int
 
 
 @checked_class(
@@ -207,8 +190,8 @@ class Slot:
     _tags: deque[int] = field(default_factory=deque)  # when each outstanding read completes
 
     def __post_init__(self) -> None:
-        self.up = Direction(self.link)
-        self.down = Direction(self.link)
+        self.up = Direction(self.link.time_ps)
+        self.down = Direction(self.link.time_ps)
         self.half_ps = round(self.link.round_trip_ns * 500)
 
     def reset_counts(self) -> None:
@@ -220,43 +203,39 @@ class Slot:
 
     def write_to_memory(self, at: int, size: int, address: int = 0) -> int:
         """DMA from the device: when the bytes are in memory."""
-        done = self.up.take(at, self.link.write_bytes(size), -(-size // self.link.mps))
-        self._show(at, True, "MWr", size, address)
-        return done + self.half_ps
+        return self._cross(at, True, "MWr", size, address) + self.half_ps
 
     def requests(self, size: int, address: int = 0) -> Iterator[tuple[int, int]]:
         """The address and size of each read request for ``size`` bytes."""
         for offset in range(0, size, self.link.mrrs):
             yield address + offset, min(self.link.mrrs, size - offset)
 
-    def ask(self, at: int, size: int, address: int) -> int:
+    def ask(self, at: int, size: int, address: int, now: int | None = None) -> int:
         """One read request of at most MRRS bytes: when it is on the link. It takes no tag."""
-        self._show(at, True, "MRd", size, address)
-        return self.up.take(at, REQUEST_HEADER, 1)
+        return self._cross(at, True, "MRd", size, address, now)
 
-    def answer(self, at: int, size: int, address: int) -> int:
-        """The completions of one read request: when the last is on the link."""
-        self._show(at, False, "CplD", size, address)
-        packets = -(-size // self.link.mps)
-        return self.down.take(at, packets * COMPLETION_HEADER + size, packets)
+    def answer(self, at: int, size: int, address: int, now: int | None = None) -> int:
+        """The completions of one read request, which begin at ``at``: when the last is on the
+        link."""
+        return self._cross(at, False, "CplD", size, address, now)
 
     def read_from_memory(self, at: int, size: int, address: int = 0) -> int:
         """DMA to the device: when the bytes are there.
 
         Each request has a tag until its last completion; without a free one it waits.
         """
-        done = at
+        done = now = at
         for where, part in self.requests(size, address):
             if len(self._tags) >= self.link.tags:
                 at = max(at, self._tags.popleft())
-            done = self.answer(self.ask(at, part, where), part, where) + 2 * self.half_ps
+            arrives = self.ask(at, part, where, now) + self.half_ps
+            done = self.answer(arrives, part, where, now) + self.half_ps
             self._tags.append(done)
         return done
 
     def message(self, at: int) -> int:
         """A message-signalled interrupt: when it is at the processor."""
-        self._show(at, True, "MSI", 4, 0)
-        return self.up.take(at, MESSAGE_INTERRUPT, 1) + self.half_ps
+        return self._cross(at, True, "MSI", 4, 0) + self.half_ps
 
     def carry_to_memory(
         self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None],
@@ -276,9 +255,8 @@ class Slot:
     ) -> None:
         """DMA to the device from where no memory is: a completion without data, Unsupported
         Request (2.2.9), for the first read request; ``refused`` is called when it is there."""
-        asked = self.ask(at, min(size, self.link.mrrs), address)
-        self._tell(Tlp(asked, False, "Cpl", 0, COMPLETION_HEADER, address, self.who))
-        known = self.down.take(asked, COMPLETION_HEADER, 1) + 2 * self.half_ps
+        arrives = self.ask(at, min(size, self.link.mrrs), address) + self.half_ps
+        known = self._cross(arrives, False, "Cpl", 0, address, at) + self.half_ps
         schedule(known, refused)
 
     # ---- accesses of the processor ----
@@ -290,8 +268,7 @@ class Slot:
 
     def load_unanswered(self, at: int, size: int, address: int, fault: DeviceFault) -> int:
         """A load that the device does not answer: when the root complex gives up."""
-        self._show(at, False, "MRd", size, address)
-        asked = self.down.take(at, REQUEST_HEADER, 1)
+        asked = self._cross(at, False, "MRd", size, address)
         return asked + round(self.link.completion_timeout_us * 1e6)
 
     def store_unanswered(self, at: int, size: int, address: int, fault: DeviceFault) -> None:
@@ -304,29 +281,53 @@ class Slot:
 
     def load(self, at: int, size: int, address: int = 0) -> int:
         """A load of the processor: when its value is there. It waits for it."""
-        asked = self.down.take(at, REQUEST_HEADER, 1)
-        if self.observers:
-            self._show(at, False, "MRd", size, address)
-            self._show(asked, True, "CplD", size, address)
-        return self.up.take(asked, COMPLETION_HEADER + size, 1) + 2 * self.half_ps
+        if not self.observers:  # faster: loads of a program come here
+            arrives = self.down.take(at, REQUEST_HEADER, REQUEST_HEADER, at) + self.half_ps
+            answer = COMPLETION_HEADER + size
+            return self.up.take(arrives, answer, answer, at) + self.half_ps
+        arrives = self._cross(at, False, "MRd", size, address) + self.half_ps
+        return self._cross(arrives, True, "CplD", size, address, at) + self.half_ps
 
     def store(self, at: int, size: int, address: int = 0) -> int:
         """A posted store: when it is at the device. The processor goes on at once."""
-        if self.observers:
-            self._show(at, False, "MWr", size, address)
-        return self.down.take(at, REQUEST_HEADER + size, 1) + self.half_ps
+        if not self.observers:
+            whole = REQUEST_HEADER + size
+            return self.down.take(at, whole, whole, at, posted=True) + self.half_ps
+        return self._cross(at, False, "MWr", size, address) + self.half_ps
 
-    def _show(self, at: int, up: bool, kind: str, size: int, address: int) -> None:
-        """Calls the observers with the packets of one transfer."""
-        if not self.observers or size == 0:
-            return
-        header = {"CplD": COMPLETION_HEADER, "MSI": MESSAGE_INTERRUPT - 4}.get(kind, REQUEST_HEADER)
-        step = size if kind in ("MRd", "MSI") or size <= self.link.mps else self.link.mps
-        for offset in range(0, size, step):
-            part = min(step, size - offset)
-            crossing = header if kind == "MRd" else header + part
-            self._tell(Tlp(at, up, kind, part, crossing, address + offset, self.who))
+    # ---- packets ----
 
-    def _tell(self, one: Tlp) -> None:
-        for observe in self.observers:
-            observe(one)
+    def _cross(
+        self, at: int, up: bool, kind: str, data: int, address: int, now: int | None = None
+    ) -> int:
+        """Puts the packets of one transfer on the link at ``at``: when the last is on it. ``now``
+        is the time of this call, if it is another."""
+        direction = self.up if up else self.down
+        header, carried, mps = _HEADERS[kind], 0 if kind == "MRd" else data, self.link.mps
+        full = size = header + carried
+        if carried > mps:
+            full, size = header + mps, -(-carried // mps) * header + carried
+        elif kind == "MWr" and not data:
+            size = 0
+        seen: list[Piece] | None = [] if self.observers else None
+        end = direction.take(at, size, full, at if now is None else now, kind in _POSTED, seen)
+        if seen:
+            self._show(Tlp(at, up, kind, data, size, address, self.who, 0, end), full, seen)
+        return end
+
+    def _show(self, whole: Tlp, full: int, pieces: list[Piece]) -> None:
+        """Calls the observers with the packets of a transfer, of which each but the last has
+        ``full`` bytes."""
+        header, address, left = _HEADERS[whole.kind], whole.address, whole.data
+        for begin, size in pieces:
+            for offset in range(0, size, full):
+                end = min(size, offset + full)
+                data = left if whole.kind == "MRd" else end - offset - header
+                one = replace(
+                    whole, data=data, bytes=end - offset, address=address,
+                    begins=begin + self.link.time_ps(offset),
+                    ends=begin + self.link.time_ps(end),
+                )  # fmt: skip
+                address += data
+                for observe in self.observers:
+                    observe(one)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from verbena.host.devices import write_to
+
 if TYPE_CHECKING:
     from verbena.host.clock import Event
     from verbena.host.devices import Device
@@ -37,4 +39,4 @@ class PostedStore:
         """Lets the device have it; one that has failed or was unmapped since takes
         nothing."""
         if not self._device.is_dead:
-            self._device.write(self._offset, self._size, self._value)
+            write_to(self._device, self._offset, self._size, self._value)

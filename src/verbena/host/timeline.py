@@ -229,14 +229,12 @@ class _Link:
     half_ps: int
 
     def see(self, slot: Any, tlp: Tlp) -> None:
-        """A packet of the link begins when those before it in its direction have crossed."""
+        """A packet that has been given to the link."""
         row = self.up if tlp.up else self.down
-        start = max(tlp.at, row.free_at)
-        duration = slot.link.time_ps(tlp.bytes)
         details = {"address": hex(tlp.address), "data": tlp.data, "bytes": tlp.bytes}
-        row.add(tlp.kind, "PCIe", start, duration, details)
+        row.add(tlp.kind, "PCIe", tlp.begins, tlp.ends - tlp.begins, details)
         if tlp.kind == "MWr" and not tlp.up:
-            self.timeline.hop(row, start)
-            arrives = start + duration + self.half_ps
+            self.timeline.hop(row, tlp.begins)
+            arrives = tlp.ends + self.half_ps
             self.device.add("store", "device", arrives, _INSTANT, details)
             self.timeline.hop(self.device, arrives)

@@ -28,7 +28,10 @@ def why_undelivered(
     table, in_ring_3 = special["idt"], special["ring"] == 3
     missing = "no handler is set (see LIDT): "
     if not table:
-        return f"{missing}no table of handlers was loaded"
+        return (
+            f"{missing}no table of handlers was loaded: let lidt load one, whose entry {vector} "
+            "leads to a handler"
+        )
     if in_ring_3 and not special["ring0_stack"]:
         return (
             f"{missing}it would run in ring 0, whose stack is not set: WRMSR its address to MSR "

@@ -55,9 +55,9 @@ class TcpRows:
 
     def _see(self, side: str, slot: Slot, tlp: Tlp) -> None:
         row = self._links[side, tlp.up]
-        start, took = max(tlp.at, row.free_at), slot.link.time_ps(tlp.bytes)
+        start, took = tlp.begins, tlp.ends - tlp.begins
         row.add(tlp.kind, "PCIe", start, took, {"data": tlp.data, "bytes": tlp.bytes})
-        arrives = start + took + slot.half_ps
+        arrives = tlp.ends + slot.half_ps
         if tlp.kind == "MSI":
             self._memory[side].add("interrupt", "interrupt", arrives, _INSTANT, {})
         elif tlp.up and tlp.kind == "MWr":

@@ -25,7 +25,8 @@ from verbena.host.comparison.settings import Setup, checked_size
 from verbena.host.comparison.tcp_rows import TcpRows
 from verbena.host.costs import Ledger
 from verbena.host.nic import DESCRIPTOR, SHORTEST
-from verbena.host.pcie import Direction, Slot
+from verbena.host.pcie import Slot
+from verbena.host.pcie_direction import Direction
 from verbena.host.tcp_path import HEADERS, SEGMENT, TcpPath
 
 _REGISTER = 8  # bytes of a store to one

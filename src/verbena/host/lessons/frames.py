@@ -103,6 +103,7 @@ def _transaction(at: int, where: str, tlp: Tlp, failure: str) -> Frame:
         ("MRd", False): f"The processor asks the {who} for {count}, and waits.",
         ("CplD", True): f"The {who} answers with {count}.",
         ("CplD", False): f"The memory answers the {who} with {count}.",
+        ("Cpl", False): f"There is no memory at {tlp.address:#x}: the {who} gets no bytes.",
         ("MSI", True): f"The {who} sends its interrupt, which is a write of 4 bytes.{failure}",
     }[tlp.kind, tlp.up]
     towards = "to memory" if tlp.up else "to the device"
