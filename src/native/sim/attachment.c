@@ -13,6 +13,7 @@
 #include "event/lanes.h"
 #include "sim/host_inside.h"
 #include "sim/state.h"
+#include "transport/coming.h"
 
 /* A queue pair of a program. */
 struct attachment_qp {
@@ -589,6 +590,27 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         attachment_serve(own);
     }
     vb_world_pool_give(&vb_sim_whole(sim)->pool, packet);
+}
+
+/* Datagrams, and packets of UC, are written whenever they are whole. */
+bool vb_sim_attachment_will_take(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
+    const struct vb_sim_wire_packet *wire = host->sim->wire_packet[packet];
+    struct vb_sim_page *page = own ? own->attachment.page : NULL;
+    struct vb_sim_message *message;
+
+    if (!page || !page->is_open || wire->damaged)
+        return false;
+    if (!vb_engine_takes_in_order(wire->bytes[0]))
+        return true;
+    message = attachment_post(own, VB_SIM_ARRIVING);
+    message->at = (uint64_t)((const char *)wire - (char *)page);
+    if (!page->at_once)
+        message->at = (uint64_t)give_copy(page, wire);
+    page->will_take = false;
+    attachment_serve(own);
+    return page->will_take;
 }
 
 /* Without an HCA the event is nobody's. */

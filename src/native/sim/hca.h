@@ -16,6 +16,7 @@
 #include "hca/qp.h"
 #include "port/address.h"
 #include "sim/protocol.h"
+#include "transport/coming.h"
 #include "wrap/wrap.h"
 
 struct vb_sim_hca {
@@ -54,6 +55,7 @@ struct vb_sim_hca_qp {
     uint32_t told;       /* of those, how many are in the adapter */
     uint8_t *bells;      /* where the port `counts`, of each place in the send queue: is its request
                             the last one of a POSTED? */
+    struct vb_coming coming; /* there, too */
 };
 
 static inline struct vb_sim_hca *vb_sim_hca_of(const struct vb_adapter *adapter)

@@ -502,6 +502,15 @@ static void hca_arrive(struct vb_sim_hca *hca, const struct vb_sim_message *mess
     hca->traced = false;
 }
 
+static bool hca_will_take(const struct vb_sim_hca *hca, const struct vb_sim_message *message)
+{
+    const struct vb_sim_wire_packet *wire = vb_sim_page_at(hca->page, (int64_t)message->at);
+    struct vb_qp *qp = vb_engine_find(hca->engine, vb_wire_get24(wire->bytes + 5));
+    struct vb_sim_hca_qp *own = qp ? vb_sim_hca_qp_of(qp) : NULL;
+
+    return own && vb_engine_will_take(qp, wire->bytes, &own->coming);
+}
+
 static void hca_ready(struct vb_sim_hca *hca)
 {
     receive_due(hca);
@@ -558,6 +567,9 @@ static void hca_take(struct vb_sim_hca *hca, const struct vb_sim_message *messag
         return;
     case VB_SIM_CNP:
         hca_send_cnp(hca, hca_qp_by(message->token), message->psn);
+        return;
+    case VB_SIM_ARRIVING:
+        hca->page->will_take = hca_will_take(hca, message);
         return;
     case VB_SIM_ARRIVE:
         hca_arrive(hca, message);

@@ -12,6 +12,7 @@
 
 #include "sim/socket.h"
 #include "sim/tcp.h"
+#include "transport/engine.h"
 #include "wire/opcode.h"
 
 enum {
@@ -267,21 +268,42 @@ static bool takes_receive(const struct vb_opcode *opcode, uint32_t when)
     return (sends && (opcode->flags & when)) || with_imm;
 }
 
-uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet)
+/* Packets that come again, or behind a missing one, have no effect on memory. */
+static bool will_take(struct vb_sim_host *host, uint32_t packet, const struct vb_world_packet *at)
+{
+    const struct vb_world_node *node = &host->nic.part->node[host->nic.node];
+    struct vb_qp *found;
+
+    if (at->flags & VB_WORLD_FLOODED && !(at->level_marks & VB_WORLD_TO_GROUP) &&
+        !vb_world_has_address(node, at->target))
+        return false;
+    if (at->flags & VB_WORLD_TCP)
+        return true;
+    if (at->flags & VB_WORLD_HAS_BYTES)
+        return vb_sim_attachment_will_take(host, packet);
+    if (!vb_engine_takes_in_order(at->header[0]))
+        return true;
+    found = vb_engine_find(host->engine, vb_wire_get24(at->header + 5));
+    return found &&
+           vb_engine_will_take(found, at->header, &vb_sim_qp_of(found)->nic.inside->coming);
+}
+
+uint64_t vb_sim_inside_arrived(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_inside *inside = host->nic.inside;
     struct vb_world_partition *part = host->nic.part;
     const struct vb_world_packet *at = vb_world_packet_at(part, packet);
     const struct vb_opcode *opcode = opcode_of_packet(at);
+    bool taken = will_take(host, packet, at);
     uint64_t done = part->now;
 
     inside->flow = label_of_arrival(host, at);
-    if (opcode && takes_receive(opcode, VB_OPCODE_FIRST))
+    if (taken && opcode && takes_receive(opcode, VB_OPCODE_FIRST))
         vb_sim_inside_charge_receive(inside, part->now);
-    if (at->payload)
+    if (taken && at->payload)
         done += vb_sim_inside_charge_place(inside, part->now, at->payload,
                                            vb_wire_get24(at->header + 5), place_of(host, at));
-    if (opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST))
+    if (taken && opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST))
         ++inside->unposted;
     if (host->late_first != VB_WORLD_NONE && done <= inside->placed_at)
         done = inside->placed_at + 1; /* behind those that wait */

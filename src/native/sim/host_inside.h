@@ -27,7 +27,7 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
 /* The first of the packets that wait leaves. */
 void vb_sim_inside_leave(struct vb_sim_host *host);
 /* A packet has arrived: the delay until it has its effect; 0: at once. */
-uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet);
+uint64_t vb_sim_inside_arrived(struct vb_sim_host *host, uint32_t packet);
 /* A flow has posted requests. VB_SIM_CALL_TOLD comes when the adapter has them. */
 void vb_sim_inside_posted(struct vb_sim_qp *qp);
 void vb_sim_inside_told(struct vb_sim_qp *qp, uint32_t requests);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "sim/inside_cache.h"
+#include "transport/coming.h"
 
 enum {
     VB_INSIDE_SHIFT = 20,      /* of byte_time and cycle: ps in units of 2^-20 */
@@ -139,10 +140,11 @@ struct vb_inside {
 
 /* What a connection has of its own. */
 struct vb_inside_qp {
-    uint64_t leave_at;   /* of its last packet that waits for its payload */
-    uint64_t arrives_at; /* its last requests, in the adapter */
-    uint32_t rung;       /* the number of requests that doorbells have told of */
-    uint32_t owed;       /* completed requests whose successors are not posted yet */
+    uint64_t leave_at;       /* of its last packet that waits for its payload */
+    uint64_t arrives_at;     /* its last requests, in the adapter */
+    uint32_t rung;           /* the number of requests that doorbells have told of */
+    uint32_t owed;           /* completed requests whose successors are not posted yet */
+    struct vb_coming coming; /* of a flow: which packets are written to memory */
 };
 
 int vb_sim_inside_create(const struct vb_inside_config *config, struct vb_inside **inside);
