@@ -114,6 +114,7 @@ struct vb_inside_slice {
 struct vb_inside_counters {
     uint64_t cost[VB_INSIDE_COSTS]; /* how often */
     uint64_t requests, doorbells, blueflames, inlined, fetched, placed, completions;
+    uint64_t headers_fetched, headers_placed; /* of frames of TCP and sockets */
     uint64_t interrupts, merged;
 };
 
@@ -167,13 +168,18 @@ uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t no
  */
 uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
                                    uint32_t requests, uint64_t bytes);
-/* The delay until so many bytes of payload, `at` in the connection's memory, are in the adapter,
- * which knows of them after the delay `posted`. */
+/* What the adapter reads or writes for one packet: payload that is `at` in the memory of a
+ * connection, and headers beside it, which are in memory that needs no translation. */
+struct vb_inside_piece {
+    uint32_t payload, headers;
+    uint64_t space, at;
+};
+/* The delay until it is in the adapter, which knows of it after the delay `posted`. */
 uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
-                                    uint32_t bytes, uint64_t space, uint64_t at);
-/* The delay until the adapter has written them to memory, and is free of them. */
-uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
-                                    uint64_t space, uint64_t at);
+                                    const struct vb_inside_piece *piece);
+/* The delay until the adapter has written it to memory, and is free of it. */
+uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now,
+                                    const struct vb_inside_piece *piece);
 /* The adapter reads a receive request. It has done so in advance, so nothing waits for it. */
 void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now);
 /*
