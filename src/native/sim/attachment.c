@@ -187,6 +187,7 @@ static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_m
                       struct vb_nic_qp *sender)
 {
     struct vb_sim_host *host = host_of(own, message->port);
+    struct vb_nic_qp *told = message->flags & VB_SIM_TELLS ? sender : NULL;
     uint32_t packet = vb_world_pool_take(&attachment_part(own)->pool), bytes;
     const struct vb_sim_wire_packet *wire = NULL;
     struct vb_world_packet *at;
@@ -208,7 +209,11 @@ static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_m
         at->level_marks |= VB_WORLD_TO_GROUP;
         sender = NULL;
     }
+    if (told && !(message->flags & VB_SIM_PACED))
+        sender = NULL; /* of a datagram */
     bytes = dispatch(host, packet, sender);
+    if (told && host->nic.inside)
+        vb_sim_inside_tells(told, &host->nic);
     if (sender && message->flags & VB_SIM_PACED)
         vb_sim_nic_sent(sender, wire->level, wire->payload, bytes, 0);
 }
@@ -552,6 +557,16 @@ static void program_pump(struct vb_nic_qp *nic)
     message->token = attachment_qp_of(nic)->token;
     message->flags = (uint8_t)((nic->waits_for_bell ? VB_SIM_RINGING : 0) |
                                (nic->inside && nic->is_told ? VB_SIM_TOLD : 0));
+    attachment_serve(own);
+}
+
+void vb_sim_attachment_left(struct vb_nic_qp *nic)
+{
+    struct vb_sim_attachment_state *own = attachment_of_nic(nic->nic);
+
+    if (!own || !own->attachment.page->is_open)
+        return;
+    attachment_post(own, VB_SIM_LEFT)->token = attachment_qp_of(nic)->token;
     attachment_serve(own);
 }
 

@@ -249,6 +249,7 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
         if (own)
             own->leave_at = leave_at;
     }
+    inside->left_at = leave_at;
     plan_fetch(nic, at->bytes, leave_at);
     if (leave_at > part->now)
         wait_for_payload(nic, packet, leave_at);
@@ -378,6 +379,16 @@ void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint3
 {
     qp->nic->inside->flow = VB_INSIDE_NO_FLOW;
     vb_sim_nic_tell_after(qp, post(qp, PROGRAM_CORE, requests, bytes) - qp->nic->part->now);
+}
+
+void vb_sim_inside_tells(struct vb_nic_qp *qp, const struct vb_nic *by)
+{
+    uint64_t at = by->inside->left_at;
+
+    if (at < qp->inside->leave_at)
+        at = qp->inside->leave_at;
+    qp->inside->leave_at = at;
+    vb_sim_nic_left_after(qp, at - by->part->now);
 }
 
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions)

@@ -129,6 +129,7 @@ struct vb_inside {
     uint64_t wire_free_at;  /* when the packets that were made have left */
     uint64_t wire_recorded; /* the same of those that went to the port: in slices */
     uint64_t leave_at;      /* of the last of the packets that wait for their payload */
+    uint64_t left_at;       /* of the packet that was sent last: when it leaves the adapter */
     uint64_t placed_at;     /* of the last of those that wait for their place in memory */
     uint32_t first, last;   /* packets that wait for their payload; host_inside.c */
     struct vb_inside_slice *slice;

@@ -12,7 +12,7 @@
  *   their order, answers, appends what follows from them to `in` (HOLD, WINDOW, CNP), writes the
  *   state of the ports, and gives the turn back.
  * * The world has the turn while time passes. For an event of the program's adapter it appends
- *   ARRIVING, ARRIVE, READY, EXPIRE or PUMP to `in` and gives the turn to the HCA
+ *   ARRIVING, ARRIVE, READY, EXPIRE, LEFT or PUMP to `in` and gives the turn to the HCA
  * (vb_sim_attachment.serve), which takes all of `in`; when it has the turn back it takes `out`.
  * * Turns nest. A question that lets time pass (STEP) contains such turns. A packet that the world
  *   takes may make a port ready at once, and the turn for that comes before the next message is
@@ -94,6 +94,7 @@ enum vb_sim_message_kind {
     VB_SIM_ARRIVE,   /* port, at: a packet; then as READY */
     VB_SIM_READY,    /* send what may be sent */
     VB_SIM_EXPIRE,   /* the time of EXPIRE_AT has come */
+    VB_SIM_LEFT,     /* token: a packet that TELLS has left the adapter; then as READY */
     VB_SIM_PUMP,     /* token, flags: its rate allows a packet, or the doorbell was seen unless
                         RINGING; then as READY */
 };
@@ -106,7 +107,9 @@ enum vb_sim_message_flag {
     VB_SIM_MORE = 1 << 4,
     VB_SIM_HELD = 1 << 5,
     VB_SIM_RINGING = 1 << 6,
-    VB_SIM_TOLD = 1 << 7, /* PUMP: the requests of one POSTED are in the adapter */
+    VB_SIM_TELLS = 1 << 5, /* SEND: of UD, or the last packet of a UC request, where the port
+                              `counts`: LEFT comes, at which the request is complete */
+    VB_SIM_TOLD = 1 << 7,  /* PUMP: the requests of one POSTED are in the adapter */
 };
 
 /* A queue pair as the world knows it: `slot` and `generation` of struct vb_nic_qp. */
