@@ -96,6 +96,35 @@ def test_an_arrow_leads_from_a_store_to_its_completion(
         assert "there" in {own[hop["pid"]] for hop in longest}
 
 
+def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
+    begin = max(one["ts"], other["ts"])
+    return min(one["ts"] + one["dur"], other["ts"] + other["dur"]) > begin + 1e-9
+
+
+def within(one: dict[str, float], other: dict[str, float]) -> bool:
+    return (
+        other["ts"] <= one["ts"] + 1e-9
+        and one["ts"] + one["dur"] <= other["ts"] + other["dur"] + 1e-9
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_core_is_idle_while_it_works(way: str, made: tuple[dict[str, Row], Events]) -> None:
+    """Neither where it stores to a device."""
+    _, events = made
+    for pid, name in processes(events, way).items():
+        if name == "cables":
+            continue
+        ordered = sorted(slices(events, pid, "core 0"), key=lambda one: float(one["ts"]))
+        rests = [one for one in ordered if one["cat"] == "idle"]
+        works = [one for one in ordered if one["cat"] not in ("idle", "store")]
+        stores = [one for one in ordered if one["cat"] == "store"]
+        assert rests
+        assert not [(one["name"], rest["ts"]) for rest in rests for one in (*works, *stores)
+                    if overlap(one, rest)]  # fmt: skip
+        assert [store for store in stores if any(within(store, work) for work in works)] == stores
+
+
 def test_ways_have_numbers_of_their_own(made: tuple[dict[str, Row], Events]) -> None:
     _, events = made
     numbers = [event["pid"] for event in events if event["name"] == "process_name"]

@@ -13,6 +13,7 @@
 #include "event/lanes.h"
 #include "sim/host_inside.h"
 #include "sim/state.h"
+#include "transport/coming.h"
 
 /* A queue pair of a program. */
 struct attachment_qp {
@@ -186,6 +187,7 @@ static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_m
                       struct vb_nic_qp *sender)
 {
     struct vb_sim_host *host = host_of(own, message->port);
+    struct vb_nic_qp *told = message->flags & VB_SIM_TELLS ? sender : NULL;
     uint32_t packet = vb_world_pool_take(&attachment_part(own)->pool), bytes;
     const struct vb_sim_wire_packet *wire = NULL;
     struct vb_world_packet *at;
@@ -207,7 +209,11 @@ static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_m
         at->level_marks |= VB_WORLD_TO_GROUP;
         sender = NULL;
     }
+    if (told && !(message->flags & VB_SIM_PACED))
+        sender = NULL; /* of a datagram */
     bytes = dispatch(host, packet, sender);
+    if (told && host->nic.inside)
+        vb_sim_inside_tells(told, &host->nic);
     if (sender && message->flags & VB_SIM_PACED)
         vb_sim_nic_sent(sender, wire->level, wire->payload, bytes, 0);
 }
@@ -554,6 +560,16 @@ static void program_pump(struct vb_nic_qp *nic)
     attachment_serve(own);
 }
 
+void vb_sim_attachment_left(struct vb_nic_qp *nic)
+{
+    struct vb_sim_attachment_state *own = attachment_of_nic(nic->nic);
+
+    if (!own || !own->attachment.page->is_open)
+        return;
+    attachment_post(own, VB_SIM_LEFT)->token = attachment_qp_of(nic)->token;
+    attachment_serve(own);
+}
+
 static const struct vb_nic_calls program_calls = {program_hold, program_set_window,
                                                   program_send_cnp, program_pump};
 
@@ -589,6 +605,27 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         attachment_serve(own);
     }
     vb_world_pool_give(&vb_sim_whole(sim)->pool, packet);
+}
+
+/* Datagrams, and packets of UC, are written whenever they are whole. */
+bool vb_sim_attachment_will_take(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
+    const struct vb_sim_wire_packet *wire = host->sim->wire_packet[packet];
+    struct vb_sim_page *page = own ? own->attachment.page : NULL;
+    struct vb_sim_message *message;
+
+    if (!page || !page->is_open || wire->damaged)
+        return false;
+    if (!vb_engine_takes_in_order(wire->bytes[0]))
+        return true;
+    message = attachment_post(own, VB_SIM_ARRIVING);
+    message->at = (uint64_t)((const char *)wire - (char *)page);
+    if (!page->at_once)
+        message->at = (uint64_t)give_copy(page, wire);
+    page->will_take = false;
+    attachment_serve(own);
+    return page->will_take;
 }
 
 /* Without an HCA the event is nobody's. */

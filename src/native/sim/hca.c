@@ -201,7 +201,7 @@ static int join_adapter(struct vb_qp *qp)
         return error;
     }
     made->number = hca->page->question.qp;
-    made->posted = made->told = qp->sq_posted;
+    made->posted = made->told = made->sent = qp->sq_posted;
     qp->verbs->port_data = made;
     return 0;
 }
@@ -275,13 +275,27 @@ void vb_sim_hca_told(struct vb_qp *qp)
     vb_engine_attend(hca->engine, qp, vb_sim_hca_now(hca) / PS_IN_NS);
 }
 
-/* Is the next datagram's request in the adapter? */
-static bool is_told(struct vb_qp *qp)
+void vb_sim_hca_left(struct vb_sim_hca *hca, struct vb_qp *qp)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+    struct vb_endpoint *ep = qp->endpoint;
+
+    if (!ep) {
+        own->flying -= own->flying > 0;
+        return;
+    }
+    ep->requester.unleft -= ep->requester.unleft > 0;
+    if (qp->sq_next != ep->requester.position)
+        vb_engine_ready_add(&hca->engine->finishing, &ep->owing);
+}
+
+/* Is the request of a datagram, at this position, in the adapter? */
+static bool is_told(struct vb_qp *qp, uint32_t position)
 {
     struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
 
     tell_posted(qp);
-    own->waits_for_bell = (int32_t)(own->told - qp->sq_next) <= 0; /* some may have been flushed */
+    own->waits_for_bell = (int32_t)(own->told - position) <= 0; /* some may have been flushed */
     return !own->waits_for_bell;
 }
 
@@ -307,29 +321,110 @@ static bool hca_port_takes(struct vb_sim_hca *hca, uint32_t port, uint8_t level)
     return state->may_send && !(state->blocked >> (level & 15) & 1);
 }
 
-/* For datagrams only. A datagram without a route is lost. */
-static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+/*
+ * Makes and sends one datagram. Returns 1; 0: a fault rule has taken it; -1: it has no route and is
+ * lost, or `outcome` has the error.
+ */
+static int hca_send_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, uint8_t flags,
+                             struct vb_outcome *outcome)
 {
     struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
-    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
-    uint32_t port = vb_qp_port(qp)->number - 1u;
-    bool may_go = !counts(qp) || is_told(qp);
+    struct vb_sim_qp_number number = flags ? vb_sim_hca_qp_of(qp)->number : VB_SIM_NO_QP;
     struct vb_packet packet;
     struct vb_path path;
+    int sent = -1;
 
-    if (!may_go || !hca_port_takes(hca, port, ah->attr.sl) || has_to_ring(qp)) {
-        vb_sim_hca_end_call(hca);
-        qp->wait.reason = VB_WAIT_PEER;
-        return -EAGAIN;
-    }
-    if (hca_find_route(qp, &ah->attr, &path))
-        return 0;
+    if (hca_find_route(qp, &((const struct vb_ah *)wr->wr.ud.ah)->attr, &path))
+        return sent;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
-    if (packet.header_length && vb_sim_hca_emit(hca, &packet, VB_SIM_NO_QP, 0) == -EFAULT)
+    if (packet.header_length)
+        sent = vb_sim_hca_emit(hca, &packet, number, flags);
+    if (sent == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
     if (VB_UNLIKELY(vb_wrap_is_active(&hca->wrap)))
         vb_sim_hca_wrapped(hca);
-    vb_sim_hca_end_call(hca);
+    return sent < 0 ? -1 : sent;
+}
+
+/* The port takes no further packet, or one that was sent has not left. */
+static int datagram_waits(struct vb_qp *qp)
+{
+    vb_sim_hca_end_call(vb_sim_hca_of_qp(qp));
+    qp->wait.reason = VB_WAIT_PEER;
+    return -EAGAIN;
+}
+
+static bool port_takes_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+
+    return hca_port_takes(vb_sim_hca_of_qp(qp), vb_qp_port(qp)->number - 1u, ah->attr.sl);
+}
+
+/* May requests behind the first one be sent, while that is not complete? */
+static bool sends_ahead(const struct vb_qp *qp)
+{
+    return !qp->paced && vb_qp_state(qp) == IBV_QPS_RTS;
+}
+
+/* The request behind those that were sent is sent, if it may be. Returns as hca_send_datagram, or
+ * -EAGAIN. The first one that is not complete is sent whatever becomes of it. */
+static int send_ahead(struct vb_qp *qp, struct vb_outcome *outcome)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+    const struct ibv_send_wr *wr = &qp->sq[own->sent & qp->sq_mask].wr;
+    bool is_first = own->sent == qp->sq_next;
+
+    if (!is_told(qp, own->sent) || own->sent == qp->sq_posted)
+        return -EAGAIN;
+    own->waits_for_bell = !is_first && !sends_ahead(qp); /* LEFT comes before it is its turn */
+    if (own->waits_for_bell || !port_takes_datagram(qp, wr))
+        return -EAGAIN;
+    return hca_send_datagram(qp, wr, VB_SIM_TELLS, outcome);
+}
+
+/*
+ * The adapter of a host with an inside has several datagrams at a time, and the first request is
+ * complete when its packet has left. One without a packet is complete when it is the first. Those
+ * that a fault rule has taken are not waited for, so one before them may be complete too early.
+ */
+static int execute_counted(struct vb_qp *qp, struct vb_outcome *outcome)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+
+    if ((int32_t)(own->sent - qp->sq_next) < 0) /* some were flushed */
+        own->sent = qp->sq_next;
+    while (own->sent - qp->sq_next <= own->flying) {
+        struct vb_outcome made = {.status = IBV_WC_SUCCESS};
+        bool is_first = own->sent == qp->sq_next;
+        int sent = send_ahead(qp, &made);
+
+        if (sent == -EAGAIN)
+            return datagram_waits(qp);
+        if (sent < 0 && !is_first) {
+            own->waits_for_bell = true; /* for LEFT of those before it */
+            return datagram_waits(qp);
+        }
+        ++own->sent;
+        own->flying += sent > 0;
+        if (sent < 0) {
+            *outcome = made;
+            break;
+        }
+    }
+    vb_sim_hca_end_call(vb_sim_hca_of_qp(qp));
+    return 0;
+}
+
+/* For datagrams only. */
+static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    if (counts(qp))
+        return execute_counted(qp, outcome);
+    if (!port_takes_datagram(qp, wr) || has_to_ring(qp))
+        return datagram_waits(qp);
+    hca_send_datagram(qp, wr, 0, outcome);
+    vb_sim_hca_end_call(vb_sim_hca_of_qp(qp));
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "hca/qp.h"
 #include "port/address.h"
 #include "sim/protocol.h"
+#include "transport/coming.h"
 #include "wrap/wrap.h"
 
 struct vb_sim_hca {
@@ -52,8 +53,11 @@ struct vb_sim_hca_qp {
     bool saw_bell;       /* of datagrams: it has, and they are not all sent yet */
     uint32_t posted;     /* the number of requests that POSTED has told the world of */
     uint32_t told;       /* of those, how many are in the adapter */
+    uint32_t sent;       /* of datagrams where the port `counts`: the first request not sent yet */
+    uint32_t flying;     /* so many packets of these are in the adapter, until LEFT */
     uint8_t *bells;      /* where the port `counts`, of each place in the send queue: is its request
                             the last one of a POSTED? */
+    struct vb_coming coming; /* there, too */
 };
 
 static inline struct vb_sim_hca *vb_sim_hca_of(const struct vb_adapter *adapter)
@@ -71,6 +75,8 @@ static inline struct vb_sim_hca_qp *vb_sim_hca_qp_of(const struct vb_qp *qp)
     return qp->verbs->port_data;
 }
 
+/* A packet has left the adapter, so its request is complete. */
+void vb_sim_hca_left(struct vb_sim_hca *hca, struct vb_qp *qp);
 /* The requests of one POSTED are in the adapter. */
 void vb_sim_hca_told(struct vb_qp *qp);
 /* VB_SIM_STEP. With `until` 0 it counts as an empty poll. */

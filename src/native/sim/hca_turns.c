@@ -397,17 +397,34 @@ static bool hca_send_due(struct vb_sim_hca *hca)
     return true;
 }
 
+/* The last packet of a UC request whose completion waits until it has left? The request is counted
+ * before the packet is sent, since the engine may be called meanwhile. */
+static uint8_t hca_tells(const struct vb_sim_hca *hca, const struct vb_packet *packet)
+{
+    bool last = vb_opcodes[packet->header[0]].flags & VB_OPCODE_LAST;
+
+    if (!hca->page->port[port_of_path(packet->path)].counts || !last ||
+        (packet->header[0] & VB_TRANSPORT_MASK) != VB_TRANSPORT_UC)
+        return 0;
+    ++hca_sender(packet)->endpoint->requester.unleft;
+    return VB_SIM_TELLS;
+}
+
 static bool hca_send_next(struct vb_sim_hca *hca)
 {
     struct vb_packet packet;
+    uint8_t tells;
     struct vb_sim_qp_number number;
     struct vb_sim_message *message;
 
     if (!vb_engine_next(hca->engine, &packet, now_ns(hca)))
         return false;
     number = vb_sim_hca_qp_of(hca_sender(&packet))->number;
-    if (vb_sim_hca_emit(hca, &packet, number, VB_SIM_PACED) > 0)
+    tells = hca_tells(hca, &packet);
+    if (vb_sim_hca_emit(hca, &packet, number, VB_SIM_PACED | tells) > 0)
         return true;
+    if (tells)
+        vb_sim_hca_left(hca, hca_sender(&packet));
     message = vb_sim_hca_post(hca, VB_SIM_UNSENT);
     message->qp = number;
     message->level = packet.path->sl;
@@ -502,6 +519,15 @@ static void hca_arrive(struct vb_sim_hca *hca, const struct vb_sim_message *mess
     hca->traced = false;
 }
 
+static bool hca_will_take(const struct vb_sim_hca *hca, const struct vb_sim_message *message)
+{
+    const struct vb_sim_wire_packet *wire = vb_sim_page_at(hca->page, (int64_t)message->at);
+    struct vb_qp *qp = vb_engine_find(hca->engine, vb_wire_get24(wire->bytes + 5));
+    struct vb_sim_hca_qp *own = qp ? vb_sim_hca_qp_of(qp) : NULL;
+
+    return own && vb_engine_will_take(qp, wire->bytes, &own->coming);
+}
+
 static void hca_ready(struct vb_sim_hca *hca)
 {
     receive_due(hca);
@@ -559,11 +585,17 @@ static void hca_take(struct vb_sim_hca *hca, const struct vb_sim_message *messag
     case VB_SIM_CNP:
         hca_send_cnp(hca, hca_qp_by(message->token), message->psn);
         return;
+    case VB_SIM_ARRIVING:
+        hca->page->will_take = hca_will_take(hca, message);
+        return;
     case VB_SIM_ARRIVE:
         hca_arrive(hca, message);
         break;
     case VB_SIM_EXPIRE:
         vb_engine_expire(hca->engine, now_ns(hca));
+        break;
+    case VB_SIM_LEFT:
+        vb_sim_hca_left(hca, hca_qp_by(message->token));
         break;
     case VB_SIM_PUMP:
         vb_sim_hca_qp_of(hca_qp_by(message->token))->waits_for_bell =

@@ -488,6 +488,14 @@ static void end_wait(const struct vb_sim *sim, enum vb_nic_event event, uint32_t
         vb_sim_nic_wait_is_over(qp, event);
 }
 
+static void tell_left(const struct vb_sim *sim, uint32_t slot, uint32_t argument)
+{
+    struct vb_nic_qp *qp = host_find_qp(sim, slot, argument);
+
+    if (qp)
+        vb_sim_attachment_left(qp);
+}
+
 static void call(void *context, uint32_t what, uint32_t index)
 {
     struct vb_sim *sim = context;
@@ -497,6 +505,9 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_NIC_RATE:
     case VB_NIC_DOORBELL:
         end_wait(sim, kind, index, argument);
+        break;
+    case VB_NIC_LEFT:
+        tell_left(sim, index, argument);
         break;
     case VB_NIC_BUS:
         sim->host[index]->nic.bus_planned = false;
@@ -557,6 +568,7 @@ static uint32_t host_node_of(const void *context, uint32_t what, uint32_t index)
     switch (kind) {
     case VB_NIC_RATE:
     case VB_NIC_DOORBELL:
+    case VB_NIC_LEFT:
         qp = host_find_qp(sim, index, argument);
         return qp ? qp->nic->node : sim->host[0]->nic.node;
     case VB_SIM_CALL_END:

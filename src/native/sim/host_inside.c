@@ -12,6 +12,7 @@
 
 #include "sim/socket.h"
 #include "sim/tcp.h"
+#include "transport/engine.h"
 #include "wire/opcode.h"
 
 enum {
@@ -128,6 +129,12 @@ static uint64_t place_of(const struct vb_sim_host *host, const struct vb_world_p
     return (uint64_t)(vb_wire_get32(at->header + 8) & PSN_MASK) * host->sim->config.mtu;
 }
 
+/* A frame of the kernel is in memory with its headers; those of a QP are made by the adapter. */
+static uint32_t headers_of(const struct vb_sim_host *host, const struct vb_world_packet *at)
+{
+    return at->flags & VB_WORLD_TCP && host->framing != VB_SIM_BARE ? vb_sim_tcp_headers(at) : 0;
+}
+
 /* The delay until the request of a flow's datagram is in the adapter. */
 static uint64_t post_datagram(struct vb_inside *inside, uint64_t now,
                               const struct vb_world_packet *at)
@@ -141,20 +148,25 @@ static uint64_t post_datagram(struct vb_inside *inside, uint64_t now,
                     : 0;
 }
 
-/* The delay until a packet's payload is in the adapter. */
+/* The delay until a packet's payload, and its headers if they are in memory, are in the adapter. */
 static uint64_t fetch_packet(const struct vb_nic *nic, const struct vb_world_packet *at)
 {
+    const struct vb_sim_host *host = host_of_nic(nic);
+    const struct vb_inside_piece piece = {at->payload, headers_of(host, at),
+                                          SENDS | vb_wire_get24(at->header + 5),
+                                          place_of(host, at)};
     struct vb_inside *inside = nic->inside;
     const struct vb_opcode *opcode = opcode_of_packet(at);
-    uint64_t now = nic->part->now, posted = post_datagram(inside, now, at);
+    uint64_t now = nic->part->now, posted;
 
+    if (!piece.payload && !piece.headers)
+        return 0;
+    posted = post_datagram(inside, now, at);
     if (is_inlined(inside, opcode, at->payload)) {
         ++inside->counters.inlined;
         return posted;
     }
-    return vb_sim_inside_charge_fetch(inside, now, posted, at->payload,
-                                      SENDS | vb_wire_get24(at->header + 5),
-                                      place_of(host_of_nic(nic), at));
+    return vb_sim_inside_charge_fetch(inside, now, posted, &piece);
 }
 
 static uint64_t wire_time(const struct vb_nic *nic, uint32_t bytes)
@@ -224,13 +236,12 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
     struct vb_world_partition *part = nic->part;
     const struct vb_world_packet *at = vb_world_packet_at(part, packet);
     struct vb_inside_qp *own = qp ? qp->inside : NULL;
-    uint64_t leave_at = part->now;
+    uint64_t leave_at;
 
     inside->flow = qp                         ? label_of_qp(qp)
                    : at->flags & VB_WORLD_TCP ? label_of_segment(at)
                                               : VB_INSIDE_NO_FLOW;
-    if (at->payload)
-        leave_at += fetch_packet(nic, at);
+    leave_at = part->now + fetch_packet(nic, at);
     if (leave_at > part->now ||
         (own && own->leave_at > part->now && at->header[0] != VB_TRANSPORT_CNP)) {
         leave_at = leave_at > inside->leave_at ? leave_at : inside->leave_at;
@@ -238,6 +249,7 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
         if (own)
             own->leave_at = leave_at;
     }
+    inside->left_at = leave_at;
     plan_fetch(nic, at->bytes, leave_at);
     if (leave_at > part->now)
         wait_for_payload(nic, packet, leave_at);
@@ -267,21 +279,43 @@ static bool takes_receive(const struct vb_opcode *opcode, uint32_t when)
     return (sends && (opcode->flags & when)) || with_imm;
 }
 
-uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet)
+/* Packets that come again, or behind a missing one, have no effect on memory. */
+static bool will_take(struct vb_sim_host *host, uint32_t packet, const struct vb_world_packet *at)
+{
+    const struct vb_world_node *node = &host->nic.part->node[host->nic.node];
+    struct vb_qp *found;
+
+    if (at->flags & VB_WORLD_FLOODED && !(at->level_marks & VB_WORLD_TO_GROUP) &&
+        !vb_world_has_address(node, at->target))
+        return false;
+    if (at->flags & VB_WORLD_TCP)
+        return true;
+    if (at->flags & VB_WORLD_HAS_BYTES)
+        return vb_sim_attachment_will_take(host, packet);
+    if (!vb_engine_takes_in_order(at->header[0]))
+        return true;
+    found = vb_engine_find(host->engine, vb_wire_get24(at->header + 5));
+    return found &&
+           vb_engine_will_take(found, at->header, &vb_sim_qp_of(found)->nic.inside->coming);
+}
+
+uint64_t vb_sim_inside_arrived(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_inside *inside = host->nic.inside;
     struct vb_world_partition *part = host->nic.part;
     const struct vb_world_packet *at = vb_world_packet_at(part, packet);
     const struct vb_opcode *opcode = opcode_of_packet(at);
+    const struct vb_inside_piece piece = {at->payload, headers_of(host, at),
+                                          vb_wire_get24(at->header + 5), place_of(host, at)};
+    bool taken = will_take(host, packet, at);
     uint64_t done = part->now;
 
     inside->flow = label_of_arrival(host, at);
-    if (opcode && takes_receive(opcode, VB_OPCODE_FIRST))
+    if (taken && opcode && takes_receive(opcode, VB_OPCODE_FIRST))
         vb_sim_inside_charge_receive(inside, part->now);
-    if (at->payload)
-        done += vb_sim_inside_charge_place(inside, part->now, at->payload,
-                                           vb_wire_get24(at->header + 5), place_of(host, at));
-    if (opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST))
+    if (taken && (piece.payload || piece.headers))
+        done += vb_sim_inside_charge_place(inside, part->now, &piece);
+    if (taken && opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST))
         ++inside->unposted;
     if (host->late_first != VB_WORLD_NONE && done <= inside->placed_at)
         done = inside->placed_at + 1; /* behind those that wait */
@@ -345,6 +379,16 @@ void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint3
 {
     qp->nic->inside->flow = VB_INSIDE_NO_FLOW;
     vb_sim_nic_tell_after(qp, post(qp, PROGRAM_CORE, requests, bytes) - qp->nic->part->now);
+}
+
+void vb_sim_inside_tells(struct vb_nic_qp *qp, const struct vb_nic *by)
+{
+    uint64_t at = by->inside->left_at;
+
+    if (at < qp->inside->leave_at)
+        at = qp->inside->leave_at;
+    qp->inside->leave_at = at;
+    vb_sim_nic_left_after(qp, at - by->part->now);
 }
 
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions)

@@ -27,12 +27,15 @@ void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t
 /* The first of the packets that wait leaves. */
 void vb_sim_inside_leave(struct vb_sim_host *host);
 /* A packet has arrived: the delay until it has its effect; 0: at once. */
-uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet);
+uint64_t vb_sim_inside_arrived(struct vb_sim_host *host, uint32_t packet);
 /* A flow has posted requests. VB_SIM_CALL_TOLD comes when the adapter has them. */
 void vb_sim_inside_posted(struct vb_sim_qp *qp);
 void vb_sim_inside_told(struct vb_sim_qp *qp, uint32_t requests);
 /* A program has: so many, of so many bytes. VB_NIC_DOORBELL comes when the adapter has them. */
 void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes);
+/* A program's UD or UC request is complete when the packet that this adapter has sent last has left
+ * it: VB_NIC_LEFT comes then. */
+void vb_sim_inside_tells(struct vb_nic_qp *qp, const struct vb_nic *by);
 /* So many completions of the host's program are written. */
 void vb_sim_inside_program_completed(const struct vb_sim_host *host, uint32_t completions);
 /* It has taken so many, and so many messages among them. */

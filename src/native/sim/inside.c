@@ -365,33 +365,45 @@ static uint64_t wait_for_tags(struct vb_inside *inside, uint64_t now, uint32_t b
     return wait + (bytes > window ? (bytes - window) * trip / window : 0);
 }
 
-uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
-                                    uint32_t bytes, uint64_t space, uint64_t at)
+/* The row of memory has the payload alone. */
+static void record_memory(struct vb_inside *inside, enum vb_inside_tlp what, uint64_t at,
+                          uint32_t payload)
 {
-    uint64_t delay = posted + inside_translate(inside, now, bytes, space, at);
-    uint64_t wait = wait_for_tags(inside, now, bytes), read;
+    if (payload)
+        vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, (uint8_t)what, at, at, payload);
+}
 
-    inside->counters.fetched += bytes;
+uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
+                                    const struct vb_inside_piece *piece)
+{
+    uint32_t bytes = piece->payload + piece->headers;
+    uint64_t delay =
+        posted + inside_translate(inside, now, piece->payload, piece->space, piece->at);
+    uint64_t wait = wait_for_tags(inside, now, bytes);
+
+    inside->counters.fetched += piece->payload;
+    inside->counters.headers_fetched += piece->headers;
     read_from_memory(inside, now, bytes);
     delay += later_of(wait, backlog(&inside->up, now) + backlog(&inside->down, now)) +
              inside->config.round_trip + inside->config.memory;
     record_read(inside, bytes, now + delay);
-    read = leaves_memory_at(inside, bytes, now + delay);
-    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_READ, read, read, bytes);
+    record_memory(inside, VB_INSIDE_READ, leaves_memory_at(inside, bytes, now + delay),
+                  piece->payload);
     return delay;
 }
 
-uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
-                                    uint64_t space, uint64_t at)
+uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now,
+                                    const struct vb_inside_piece *piece)
 {
-    const struct inside_burst writes = writes_of(inside, bytes);
-    uint64_t delay = inside_translate(inside, now, bytes, space, at), there;
+    const struct inside_burst writes = writes_of(inside, piece->payload + piece->headers);
+    uint64_t delay = inside_translate(inside, now, piece->payload, piece->space, piece->at);
 
-    inside->counters.placed += bytes;
+    inside->counters.placed += piece->payload;
+    inside->counters.headers_placed += piece->headers;
     record_burst(inside, &inside->up, occupy(inside, &inside->up, now, &writes) + delay, &writes);
     delay += backlog(&inside->up, now);
-    there = now + delay + inside->config.round_trip / 2;
-    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_WRITE, there, there, bytes);
+    record_memory(inside, VB_INSIDE_WRITE, now + delay + inside->config.round_trip / 2,
+                  piece->payload);
     return delay;
 }
 

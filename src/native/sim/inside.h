@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "sim/inside_cache.h"
+#include "transport/coming.h"
 
 enum {
     VB_INSIDE_SHIFT = 20,      /* of byte_time and cycle: ps in units of 2^-20 */
@@ -113,6 +114,7 @@ struct vb_inside_slice {
 struct vb_inside_counters {
     uint64_t cost[VB_INSIDE_COSTS]; /* how often */
     uint64_t requests, doorbells, blueflames, inlined, fetched, placed, completions;
+    uint64_t headers_fetched, headers_placed; /* of frames of TCP and sockets */
     uint64_t interrupts, merged;
 };
 
@@ -127,6 +129,7 @@ struct vb_inside {
     uint64_t wire_free_at;  /* when the packets that were made have left */
     uint64_t wire_recorded; /* the same of those that went to the port: in slices */
     uint64_t leave_at;      /* of the last of the packets that wait for their payload */
+    uint64_t left_at;       /* of the packet that was sent last: when it leaves the adapter */
     uint64_t placed_at;     /* of the last of those that wait for their place in memory */
     uint32_t first, last;   /* packets that wait for their payload; host_inside.c */
     struct vb_inside_slice *slice;
@@ -139,10 +142,11 @@ struct vb_inside {
 
 /* What a connection has of its own. */
 struct vb_inside_qp {
-    uint64_t leave_at;   /* of its last packet that waits for its payload */
-    uint64_t arrives_at; /* its last requests, in the adapter */
-    uint32_t rung;       /* the number of requests that doorbells have told of */
-    uint32_t owed;       /* completed requests whose successors are not posted yet */
+    uint64_t leave_at;       /* of its last packet that waits for its payload */
+    uint64_t arrives_at;     /* its last requests, in the adapter */
+    uint32_t rung;           /* the number of requests that doorbells have told of */
+    uint32_t owed;           /* completed requests whose successors are not posted yet */
+    struct vb_coming coming; /* of a flow: which packets are written to memory */
 };
 
 int vb_sim_inside_create(const struct vb_inside_config *config, struct vb_inside **inside);
@@ -165,13 +169,18 @@ uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t no
  */
 uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
                                    uint32_t requests, uint64_t bytes);
-/* The delay until so many bytes of payload, `at` in the connection's memory, are in the adapter,
- * which knows of them after the delay `posted`. */
+/* What the adapter reads or writes for one packet: payload that is `at` in the memory of a
+ * connection, and headers beside it, which are in memory that needs no translation. */
+struct vb_inside_piece {
+    uint32_t payload, headers;
+    uint64_t space, at;
+};
+/* The delay until it is in the adapter, which knows of it after the delay `posted`. */
 uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint64_t posted,
-                                    uint32_t bytes, uint64_t space, uint64_t at);
-/* The delay until the adapter has written them to memory, and is free of them. */
-uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
-                                    uint64_t space, uint64_t at);
+                                    const struct vb_inside_piece *piece);
+/* The delay until the adapter has written it to memory, and is free of it. */
+uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now,
+                                    const struct vb_inside_piece *piece);
 /* The adapter reads a receive request. It has done so in advance, so nothing waits for it. */
 void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now);
 /*

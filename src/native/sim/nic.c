@@ -225,6 +225,11 @@ void vb_sim_nic_tell_after(struct vb_nic_qp *qp, uint64_t delay)
     nic_call(qp, VB_NIC_DOORBELL, delay);
 }
 
+void vb_sim_nic_left_after(struct vb_nic_qp *qp, uint64_t delay)
+{
+    nic_call(qp, VB_NIC_LEFT, delay);
+}
+
 void vb_sim_nic_ring_after(struct vb_nic_qp *qp, uint64_t delay)
 {
     if (qp->waits_for_bell)

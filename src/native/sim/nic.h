@@ -88,6 +88,7 @@ enum vb_nic_event {
     VB_NIC_RATE,
     VB_NIC_DOORBELL,
     VB_NIC_BUS,
+    VB_NIC_LEFT, /* a packet of a program whose request is complete then (host_inside.h) */
     VB_NIC_EVENTS,
     VB_NIC_EVENT_BITS = 5
 };
@@ -125,6 +126,8 @@ struct vb_nic_qp *vb_sim_nic_find(const struct vb_nic_table *table, uint32_t slo
 /* The event VB_NIC_RATE or VB_NIC_DOORBELL of this connection. */
 /* Calls `pump` after that delay. */
 void vb_sim_nic_tell_after(struct vb_nic_qp *qp, uint64_t delay);
+/* The event VB_NIC_LEFT, after that delay. */
+void vb_sim_nic_left_after(struct vb_nic_qp *qp, uint64_t delay);
 void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event);
 
 /* Queues are rings, of which `last` is the last one; NULL: empty. Adds it, or removes it, if it is

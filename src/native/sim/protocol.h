@@ -12,8 +12,8 @@
  *   their order, answers, appends what follows from them to `in` (HOLD, WINDOW, CNP), writes the
  *   state of the ports, and gives the turn back.
  * * The world has the turn while time passes. For an event of the program's adapter it appends
- *   ARRIVE, READY, EXPIRE or PUMP to `in` and gives the turn to the HCA (vb_sim_attachment.serve),
- *   which takes all of `in`; when it has the turn back it takes `out`.
+ *   ARRIVING, ARRIVE, READY, EXPIRE, LEFT or PUMP to `in` and gives the turn to the HCA
+ * (vb_sim_attachment.serve), which takes all of `in`; when it has the turn back it takes `out`.
  * * Turns nest. A question that lets time pass (STEP) contains such turns. A packet that the world
  *   takes may make a port ready at once, and the turn for that comes before the next message is
  *   taken. A turn for an event may contain questions, but no STEP. So each side takes a message off
@@ -48,7 +48,7 @@
 #include "wire/headers.h"
 
 enum {
-    VB_SIM_PROTOCOL_VERSION = 12,
+    VB_SIM_PROTOCOL_VERSION = 13,
     VB_SIM_MESSAGES = 32,  /* room of a list */
     VB_SIM_SPARES = 4,     /* packets that the program can send before a turn */
     VB_SIM_READABLES = 15, /* descriptors of a program that can become readable before a turn */
@@ -89,11 +89,14 @@ enum vb_sim_message_kind {
     VB_SIM_WINDOW, /* token, window: the limit of the bytes in flight */
     VB_SIM_CNP,    /* token, psn: send a CNP (vb_sim_congestion_write_cnp) */
     /* From the world: events. Those of one turn end with one of these. */
-    VB_SIM_ARRIVE, /* port, at: a packet; then as READY */
-    VB_SIM_READY,  /* send what may be sent */
-    VB_SIM_EXPIRE, /* the time of EXPIRE_AT has come */
-    VB_SIM_PUMP,   /* token, flags: its rate allows a packet, or the doorbell was seen unless
-                      RINGING; then as READY */
+    VB_SIM_ARRIVING, /* at: a packet of a reliable connection, where the port `counts`: it comes by
+                        ARRIVE later, and `will_take` is to say whether its payload is of use */
+    VB_SIM_ARRIVE,   /* port, at: a packet; then as READY */
+    VB_SIM_READY,    /* send what may be sent */
+    VB_SIM_EXPIRE,   /* the time of EXPIRE_AT has come */
+    VB_SIM_LEFT,     /* token: a packet that TELLS has left the adapter; then as READY */
+    VB_SIM_PUMP,     /* token, flags: its rate allows a packet, or the doorbell was seen unless
+                        RINGING; then as READY */
 };
 
 enum vb_sim_message_flag {
@@ -104,7 +107,9 @@ enum vb_sim_message_flag {
     VB_SIM_MORE = 1 << 4,
     VB_SIM_HELD = 1 << 5,
     VB_SIM_RINGING = 1 << 6,
-    VB_SIM_TOLD = 1 << 7, /* PUMP: the requests of one POSTED are in the adapter */
+    VB_SIM_TELLS = 1 << 5, /* SEND: of UD, or the last packet of a UC request, where the port
+                              `counts`: LEFT comes, at which the request is complete */
+    VB_SIM_TOLD = 1 << 7,  /* PUMP: the requests of one POSTED are in the adapter */
 };
 
 /* A queue pair as the world knows it: `slot` and `generation` of struct vb_nic_qp. */
@@ -216,7 +221,8 @@ struct vb_sim_page {
     uint32_t polled, polled_receives; /* that the program has taken since then; messages of these */
     uint32_t readables;               /* in `readable`; more than its room: any descriptor */
     int32_t readable[VB_SIM_READABLES]; /* descriptors of the program that became readable */
-    bool woken; /* of a port that `counts`: the world has put them there, by an interrupt */
+    bool woken;     /* of a port that `counts`: the world has put them there, by an interrupt */
+    bool will_take; /* the HCA's answer to ARRIVING */
     struct vb_sim_question question;
     struct vb_sim_message out[VB_SIM_MESSAGES], in[VB_SIM_MESSAGES];
 };

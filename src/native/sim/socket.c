@@ -4,6 +4,7 @@
  * has beside a flow: its window, acknowledgements in segments, and news for Python.
  */
 #include "sim/socket.h"
+#include "sim/host_inside.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -296,7 +297,7 @@ static uint16_t parcel_wire_bytes(enum vb_sim_framing framing, uint32_t payload)
 
 int vb_sim_parcel_send(struct vb_sim *sim, const struct vb_sim_parcel *parcel)
 {
-    const struct vb_sim_host *source = sim->host[parcel->source];
+    struct vb_sim_host *source = sim->host[parcel->source];
     struct vb_world_partition *part = vb_sim_whole(sim);
     uint32_t packet = vb_world_pool_take(&part->pool);
     struct vb_world_packet *made;
@@ -319,7 +320,10 @@ int vb_sim_parcel_send(struct vb_sim *sim, const struct vb_sim_parcel *parcel)
     made->bytes = parcel_wire_bytes(source->framing, parcel->payload);
     if (sim->world->traces)
         vb_world_telemetry_of(part, packet)->hops = 0;
-    vb_world_send(part, source->nic.node, packet);
+    if (source->nic.inside)
+        vb_sim_inside_send(&source->nic, NULL, packet);
+    else
+        vb_world_send(part, source->nic.node, packet);
     return part->error;
 }
 

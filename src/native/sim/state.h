@@ -331,6 +331,10 @@ struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t p
 /* attachment.c: events for a host's program, whose packets have VB_WORLD_HAS_BYTES. */
 void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_ready(struct vb_sim_host *host);
+/* VB_NIC_LEFT */
+void vb_sim_attachment_left(struct vb_nic_qp *nic);
+/* Will the program's HCA write the payload of a packet that has arrived to memory? */
+bool vb_sim_attachment_will_take(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_expire(struct vb_sim_host *host);
 void vb_sim_attachments_free(struct vb_sim *sim);
 /* attachment.c: a program may run, since this descriptor has become readable; or, in another

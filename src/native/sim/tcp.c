@@ -12,6 +12,8 @@
 enum {
     ETHERNET_BYTES = 8 + 14 + 20 + 20 + 4 + 12, /* preamble to IPv4 and TCP, FCS, gap */
     ETHERNET_MIN = 64 + 8 + 12,
+    IP_HEADERS = 14 + 20,
+    TCP_HEADERS = IP_HEADERS + 20,
     SACK_BYTES = 4, /* the option's head, with its padding */
     BLOCK_BYTES = 8,
 };
@@ -114,6 +116,21 @@ uint32_t vb_sim_tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, ui
     return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
 }
 
+static uint32_t tcp_options(uint32_t blocks)
+{
+    return blocks ? SACK_BYTES + blocks * BLOCK_BYTES : 0;
+}
+
+uint32_t vb_sim_tcp_headers(const struct vb_world_packet *packet)
+{
+    uint8_t flags = packet->header[VB_WORLD_TCP_FLAGS];
+
+    if (flags & VB_SIM_TCP_IS_PARCEL)
+        return IP_HEADERS;
+    return TCP_HEADERS +
+           (flags & VB_SIM_TCP_IS_ACK ? tcp_options(flags >> VB_SIM_TCP_BLOCKS_SHIFT & 3) : 0);
+}
+
 static struct vb_world_packet *tcp_make(struct vb_sim *sim,
                                         const struct vb_sim_connection *connection, uint64_t number,
                                         uint32_t flags, uint32_t *packet)
@@ -172,7 +189,7 @@ void vb_sim_tcp_send_ack(struct vb_sim *sim, struct vb_sim_connection *connectio
 {
     uint32_t flags = VB_SIM_TCP_IS_ACK | (ack->echo ? VB_SIM_TCP_HAS_ECHO : 0) |
                      (uint32_t)ack->blocks << VB_SIM_TCP_BLOCKS_SHIFT;
-    uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
+    uint32_t options = tcp_options(ack->blocks), packet;
     struct vb_world_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
 
     if (!made)

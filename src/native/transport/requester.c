@@ -623,8 +623,10 @@ static VB_COLD void fail_under_way(struct vb_endpoint *ep)
 
     atomic_compare_exchange_strong(&qp->shared->failed, &none, failure.evidence);
     flushed.evidence = vb_flush_evidence(qp);
-    if (vb_engine_endpoint_is_uc(ep))
+    if (vb_engine_endpoint_is_uc(ep)) {
+        ep->requester.unleft = 0;
         vb_engine_requester_finish(ep);
+    }
     while (qp->sq_next != ep->requester.position)
         vb_sq_complete(qp, &vb_engine_sq_at(qp, qp->sq_next)->wr, &flushed);
     vb_engine_requester_complete(ep, &failure);
@@ -809,6 +811,6 @@ void vb_engine_requester_finish(struct vb_endpoint *ep)
 {
     const struct vb_outcome done = {.status = IBV_WC_SUCCESS};
 
-    while ((int32_t)(ep->requester.position - ep->qp->sq_next) > 0)
+    while ((int32_t)(ep->requester.position - ep->qp->sq_next) > ep->requester.unleft)
         vb_engine_requester_complete(ep, &done);
 }

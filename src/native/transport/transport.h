@@ -39,7 +39,11 @@ struct vb_requester {
     uint32_t begun;     /* the first request in the send queue without PSNs */
     uint32_t ssn;       /* send sequence number of the last request that was begun */
     uint32_t lsn;       /* limit sequence number from the responder's credits (IBA 9.7.7.2.5) */
-    uint16_t rd_outstanding; /* READ and atomic requests that were sent and are not answered */
+    union {
+        uint16_t rd_outstanding; /* READ and atomic requests that were sent and are not answered */
+        uint16_t unleft; /* UC: requests that were handed out last, and whose packets the adapter
+                            still has: they are not complete */
+    };
     uint16_t
         untold; /* requests that were posted last, and of which the adapter does not know yet */
     uint32_t unasked;        /* bytes sent since an acknowledgement was asked for */

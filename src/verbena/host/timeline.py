@@ -193,8 +193,9 @@ class Timeline:
             self._arrows[self._clock.cause] = _Arrow()
         core, name = cores[computer.running], type(seen.device).__name__
         details = {"address": hex(seen.address), "bytes": seen.size, "value": hex(seen.value)}
-        core.add(f"store to {name}", "store", seen.at, max(1, int(computer.cycle_ps)), details)
-        self.hop(core, seen.at)
+        by_python = self._clock.cause is not None and self._clock.cause.core is None
+        at = core.store(name, seen.at, max(1, int(computer.cycle_ps)), details, by_python)
+        self.hop(core, at)
         if seen.device.bus is None:
             rows[seen.device].add("store", "device", seen.at, _INSTANT, details)
             self.hop(rows[seen.device], seen.at)

@@ -110,6 +110,7 @@ class CoreRow(Row):
         self._base = "program"
         self._nested: list[tuple[str, str]] = []  # names and categories
         self._changes: list[tuple[int, int, int, int]] = []  # of the run that is under way
+        self._works_until = 0
 
     def change(self, change: int, vector: int, cycle: int, ring: int) -> None:
         """What ``CoreState.follow`` tells; the run that it belongs to is shown afterwards.
@@ -117,6 +118,20 @@ class CoreRow(Row):
         An interrupt comes between two instructions, and other changes end one, of a cycle.
         """
         self._changes.append((cycle + (change != _INTERRUPT), change, vector, ring))
+
+    def store(
+        self, device: str, at: int, cycle: int, details: dict[str, Any], by_python: bool
+    ) -> int:
+        """A store to a device, which takes a cycle. Returns when it begins.
+
+        A program in Python stores when the work that it has charged for that is over: the store is
+        the last cycle of it. Without such work the core is idle a cycle later.
+        """
+        if by_python and self._works_until == at >= cycle:
+            at -= cycle
+        self.add(f"store to {device}", "store", at, cycle, details)
+        self._works_until = max(self._works_until, at + cycle)
+        return at
 
     def show(self, name: str, start: int, end: int) -> None:
         """Charged or idle cycles, or a run of machine code, which is a "program"."""
@@ -133,6 +148,10 @@ class CoreRow(Row):
 
     def _between(self, start: int, end: int, name: str, category: str) -> None:
         at, until = self._time_at(start), self._time_at(end)
+        if category == "idle":
+            at = max(at, self._works_until)
+        else:
+            self._works_until = max(self._works_until, until)
         if until > at:
             self.add(name, category, at, until - at)
 

@@ -33,6 +33,8 @@ class Owner(Protocol):
 
     def next_hop_is_silent(self, datagram: Datagram) -> None: ...
 
+    def queue_is_full(self) -> None: ...
+
 
 # What no network of hosts may have, and why.
 RESERVED = {
@@ -65,7 +67,11 @@ def check_interface_address(address: IPv4Interface) -> None:
 
 @checked_class(InternetTypeError, but=("is_broadcast", "receive_frame", "transmit"))
 class Interface:
-    """An interface with one address, on a point-to-point link."""
+    """An interface with one address, on a point-to-point link.
+
+    ``damaged`` counts frames that came, and ``dropped`` those that it sent and for which the queue
+    of its link had no room.
+    """
 
     mac: bytes | None = None
     is_ethernet = False
@@ -83,10 +89,13 @@ class Interface:
         self.link = link
         self.enabled = True
         self.damaged = 0
+        self.dropped = 0
         self.on_carrier: list[Callable[[Interface], None]] = []
         link.on_frame = self.receive_frame
         if hasattr(link, "on_carrier"):
             link.on_carrier = self.carrier_changed
+        if hasattr(link, "on_drop"):
+            link.on_drop = self._queue_is_full
 
     @property
     def mtu(self) -> int:
@@ -115,6 +124,10 @@ class Interface:
 
     def is_broadcast(self, address: IPv4Address) -> bool:
         return address in (LIMITED_BROADCAST, self.broadcast)
+
+    def _queue_is_full(self) -> None:
+        self.dropped += 1
+        self.owner.queue_is_full()
 
     def transmit(self, datagram: Datagram, next_hop: IPv4Address) -> None:
         """Send a datagram that fits into the MTU."""

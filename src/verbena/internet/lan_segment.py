@@ -24,6 +24,7 @@ class StationLink:
         self.mtu = min(station.mtu, segment.mtu)
         self.on_frame: Callable[[bytes], None] | None = None
         self.on_carrier: Callable[[], None] | None = None
+        self.on_drop: Callable[[], None] | None = None
         self._segment = segment
         station.on_frame = self._receive
         station.port.on_link = self._link_changed
@@ -35,7 +36,10 @@ class StationLink:
     def send(self, frame: bytes) -> None:
         for tap in self._segment.taps:
             tap(frame)
+        before = self.station.port.counted.dropped
         self.station.send(frame)
+        if self.station.port.counted.dropped > before and self.on_drop is not None:
+            self.on_drop()
 
     def _receive(self, frame: bytes) -> None:
         if self.on_frame is not None:

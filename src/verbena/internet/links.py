@@ -90,25 +90,27 @@ class Line:
         self.dropped = 0
         self.lost = 0
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> bool:
+        """Send a frame. Returns False if the queue had no room for it."""
         now = self._agenda.now
         while self._ends and self._ends[0] <= now:
             self._ends.popleft()
         # The frame that is on the wire is not in the queue.
         if len(self._ends) > self._settings.queue:
             self.dropped += 1
-            return
+            return False
         begin = self._ends[-1] if self._ends else now
         end = begin + self._settings.serialization(len(frame) + self._overhead)
         self._ends.append(end)
         self.sent += 1
         if self._settings.loss and self._random.random() < self._settings.loss:
             self.lost += 1
-            return
+            return True
         cuts = self._cuts
         self._agenda.add(
             end + round(self._settings.delay_us * MICROSECOND), lambda: self._end(frame, cuts)
         )
+        return True
 
     def cut(self) -> None:
         """Lose all frames that are queued or on the way."""
@@ -125,7 +127,8 @@ class Line:
 class Port:
     """An end of a link of this file: a ``LinkEnd`` that also knows whether its link is up.
 
-    ``line`` leads away from it; ``on_carrier`` is called when the link is seen to go up or down.
+    ``line`` leads away from it; ``on_carrier`` is called when the link is seen to go up or down,
+    and ``on_drop`` when the line's queue has no room for a frame.
     """
 
     def __init__(self, link: Link, mtu: int, mac: bytes | None = None) -> None:
@@ -135,6 +138,7 @@ class Port:
         self.line: Line
         self.on_frame: Callable[[bytes], None] | None = None
         self.on_carrier: Callable[[], None] | None = None
+        self.on_drop: Callable[[], None] | None = None
 
     @property
     def up(self) -> bool:
@@ -142,10 +146,10 @@ class Port:
         return self.link.signal
 
     def send(self, frame: bytes) -> None:
-        if self.link.up:
-            self.line.send(frame)
-        else:
+        if not self.link.up:
             self.link.sent_while_down += 1
+        elif not self.line.send(frame) and self.on_drop is not None:
+            self.on_drop()
 
     def arrive(self, frame: bytes) -> None:
         for tap in self.link.taps:

@@ -55,7 +55,7 @@ ErrorHandler = Callable[[Message, Datagram], None]
     InternetTypeError, but=("check_address", "complain", "next_hop_is_silent", "receive")
 )
 class Node:
-    """``counters`` count datagrams by what became of them.
+    """``counters`` count datagrams by what became of them; "queue full" are frames.
 
     ``errors_filtered`` makes a node that neither sends nor forwards ICMP errors, as a careless
     firewall does: paths through it may be black holes for path MTU discovery.
@@ -363,6 +363,10 @@ class Node:
     def next_hop_is_silent(self, datagram: Datagram) -> None:
         """ARP has no answer for a datagram."""
         self._refuse("next hop silent", datagram, Kind.UNREACHABLE, Unreachable.HOST)
+
+    def queue_is_full(self) -> None:
+        """A link of the node had no room for a frame, which is lost without an error."""
+        self.counters["queue full"] += 1
 
     def _reassembly_expired(self, first: Datagram) -> None:
         self._refuse("incomplete", first, Kind.TIME_EXCEEDED, Exceeded.REASSEMBLY)

@@ -476,6 +476,8 @@ cdef extern from "sim/host_inside.h" nogil:
         uint64_t requests
         uint64_t doorbells
         uint64_t blueflames
+        uint64_t headers_fetched
+        uint64_t headers_placed
         uint64_t inlined
         uint64_t fetched
         uint64_t placed

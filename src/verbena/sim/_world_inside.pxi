@@ -97,6 +97,7 @@ def _inside_raw(World world, uint32_t host):
             "completions": of.counters.completions, "interrupts": of.counters.interrupts,
             "merged": of.counters.merged,
         },
+        "headers": (of.counters.headers_fetched, of.counters.headers_placed),
         "iotlb": (of.iotlb.hits, of.iotlb.misses),
         "mtt": (of.mtt.hits, of.mtt.misses),
     }

@@ -276,6 +276,8 @@ class InsideCounters:
     (``Inside.charge``); "spin" is polling that found nothing. ``busy``, ``idle``, ``spinning``:
     ps of all cores; busy + spinning + idle is elapsed times cores. ``up`` leads to memory and
     processor, ``down`` to the adapter. ``copied``: bytes that the kernel copied for sockets.
+    ``headers``: bytes of its frames' headers that the adapter has read from memory, and written to
+    it; ``fetched`` and ``placed`` are those of payload.
     """
 
     elapsed: int
@@ -297,6 +299,7 @@ class InsideCounters:
     iotlb: tuple[int, int]
     mtt: tuple[int, int]
     copied: int = 0
+    headers: tuple[int, int] = (0, 0)
 
     @property
     def idle(self) -> int:
@@ -337,6 +340,7 @@ def counted(
         links["up"],
         links["down"],
         **counts,
+        headers=raw["headers"],
         iotlb=raw["iotlb"],
         mtt=raw["mtt"],
         copied=sum(own[name].times for name in ("copy_l3", "copy_memory") if name in own),

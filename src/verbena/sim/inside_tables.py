@@ -166,5 +166,6 @@ def _counters(of: dict[str, Any]) -> InsideCounters:
         )
         for way in WAYS
     }
-    pairs = {name: (of[name][0], of[name][1]) for name in ("iotlb", "mtt")}
+    names = ("iotlb", "mtt", *(["headers"] if "headers" in of else []))
+    pairs = {name: (of[name][0], of[name][1]) for name in names}
     return InsideCounters(**{**of, **links, **pairs})
