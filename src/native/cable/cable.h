@@ -19,6 +19,8 @@
 
 #define VB_CABLE_NEVER UINT64_MAX
 
+enum { VB_CABLE_CELLS = 256 };
+
 struct vb_cable_config {
     uint64_t bit_ps;
     uint64_t seed;
@@ -63,6 +65,7 @@ struct vb_cable_counters {
 struct vb_cable_station;
 struct vb_cable_timer;
 struct vb_cable_talker;
+struct vb_cable_near;
 
 /* The last episode, as needed to say when it has passed at any place. */
 struct vb_cable_busy {
@@ -84,16 +87,21 @@ struct vb_cable {
     uint32_t in_buckets;         /* stations */
     uint32_t bucket_bits;        /* the length of a bucket is two to this, in ps */
     uint64_t from;               /* the first bucket that may have one: a time in such lengths */
+    uint64_t from_timer;         /* the earliest of that bucket; VB_CABLE_NEVER: it has none */
     struct vb_cable_timer *heap; /* frames that wait for a later time, the earliest first */
     uint32_t in_heap;
-    uint32_t *near; /* stations that may begin next: their times are in `attempt` */
+    struct vb_cable_near *near; /* stations that may begin next */
     uint32_t in_near;
-    struct vb_cable_talker *talker; /* of the episode that is worked out */
+    struct vb_cable_near *candidate; /* those of them that begin, or hear another one before */
+    struct vb_cable_talker *talker;  /* of the episode that is worked out */
     uint32_t talkers;
-    uint64_t *key;       /* of talkers that are sorted */
-    uint64_t *among;     /* a bit for each rank: that station is a talker */
-    uint32_t *talker_at; /* by rank: its number in `talker` */
-    double ideal_log;    /* of the probability that a station does not begin in a slot */
+    uint64_t *key;                 /* of talkers that are sorted */
+    uint64_t *spare;               /* keys whose cell was taken */
+    uint64_t cell[VB_CABLE_CELLS]; /* one key for each part of `longest_ps` */
+    uint32_t cell_shift;           /* a part's length is two to this, in ps */
+    uint64_t *among;               /* a bit for each rank: that station is a talker */
+    uint32_t *talker_at;           /* by rank: its number in `talker` */
+    double ideal_log;              /* of the probability that a station does not begin in a slot */
     struct vb_cable_busy busy;
     uint64_t collisions; /* episodes with more than one station */
     uint64_t runs;       /* a run is a sequence of frames of one station */

@@ -104,22 +104,27 @@ int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, 
     cable->filled = calloc(VB_CABLE_BUCKETS / 64, sizeof(*cable->filled));
     cable->heap = calloc(stations, sizeof(*cable->heap));
     cable->near = calloc(stations, sizeof(*cable->near));
+    cable->candidate = calloc(stations, sizeof(*cable->candidate));
     cable->talker = calloc(stations, sizeof(*cable->talker));
     cable->key = calloc(stations, sizeof(*cable->key));
+    cable->spare = calloc(stations, sizeof(*cable->spare));
     cable->among = calloc(stations / 64 + 1, sizeof(*cable->among));
     cable->talker_at = calloc(stations, sizeof(*cable->talker_at));
     if (!cable->station || !cable->bucket || !cable->filled || !cable->heap || !cable->near ||
-        !cable->talker || !cable->key || !cable->among || !cable->talker_at ||
-        !cable_rank(cable, place)) {
+        !cable->candidate || !cable->talker || !cable->key || !cable->spare || !cable->among ||
+        !cable->talker_at || !cable_rank(cable, place)) {
         vb_cable_close(cable);
         return -ENOMEM;
     }
+    cable->from_timer = VB_CABLE_NEVER;
     cable->ideal_log = log1p(-1.0 / stations);
     cable->longest_ps = cable_longest(cable);
     if (cable->longest_ps >> (64 - VB_CABLE_NUMBER_BITS) != 0) {
         vb_cable_close(cable);
         return -EINVAL;
     }
+    while (cable->longest_ps >> cable->cell_shift >= VB_CABLE_CELLS)
+        cable->cell_shift++;
     return 0;
 }
 
@@ -130,8 +135,10 @@ void vb_cable_close(struct vb_cable *cable)
     free(cable->filled);
     free(cable->heap);
     free(cable->near);
+    free(cable->candidate);
     free(cable->talker);
     free(cable->key);
+    free(cable->spare);
     free(cable->among);
     free(cable->talker_at);
     cable->station = NULL;
@@ -139,8 +146,10 @@ void vb_cable_close(struct vb_cable *cable)
     cable->filled = NULL;
     cable->heap = NULL;
     cable->near = NULL;
+    cable->candidate = NULL;
     cable->talker = NULL;
     cable->key = NULL;
+    cable->spare = NULL;
     cable->among = NULL;
     cable->talker_at = NULL;
 }
@@ -291,7 +300,7 @@ static void cable_find_ends(struct vb_cable *cable)
 {
     for (uint32_t i = 0; i < cable->talkers; i++) {
         struct vb_cable_talker *talker = &cable->talker[i];
-        uint64_t header = talker->start + cable->header_ps, heard;
+        uint64_t header = talker->start + cable->header_ps, heard, least;
 
         talker->end = header + cable->station[talker->station].bits * cable->config.bit_ps;
         if (cable->talkers == 1)
@@ -301,39 +310,58 @@ static void cable_find_ends(struct vb_cable *cable)
         talker->crossed = !talker->cut;
         if (!talker->cut)
             continue;
-        talker->end = (heard > header ? heard : header) + cable->jam_ps;
-        if (talker->end < talker->start + cable->fragment_ps)
-            talker->end = talker->start + cable->fragment_ps;
+        heard = (heard > header ? heard : header) + cable->jam_ps;
+        least = talker->start + cable->fragment_ps;
+        talker->end = heard > least ? heard : least;
+    }
+}
+
+/* On a cable: how long signals are to be heard on the way to either end. */
+static void cable_keep_ends_along(struct vb_cable *cable)
+{
+    int64_t rising = INT64_MIN / 4, falling = rising;
+
+    for (uint32_t i = 0; i < cable->talkers; i++) {
+        int64_t end = (int64_t)cable->talker[i].end, place = (int64_t)cable->talker[i].place;
+
+        rising = rising < end + place ? end + place : rising;
+        falling = falling < end - place ? end - place : falling;
+    }
+    cable->busy.rising = rising;
+    cable->busy.falling = falling;
+}
+
+/* On a hub: the two signals that end last. */
+static void cable_keep_ends_of_hub(struct vb_cable *cable)
+{
+    struct vb_cable_busy *busy = &cable->busy;
+
+    busy->longest = busy->second = INT64_MIN / 4;
+    for (uint32_t i = 0; i < cable->talkers; i++) {
+        int64_t end = (int64_t)(cable->talker[i].end + cable->talker[i].place);
+
+        if (busy->longest < end) {
+            busy->second = busy->longest;
+            busy->longest = end;
+            busy->longest_is = cable->talker[i].station;
+        } else if (busy->second < end) {
+            busy->second = end;
+        }
     }
 }
 
 /* Keeps when the signals of the episode have passed. */
 static void cable_keep_ends(struct vb_cable *cable)
 {
-    struct vb_cable_busy *busy = &cable->busy;
     uint64_t last = 0;
 
-    *busy =
-        (struct vb_cable_busy){INT64_MIN / 4, INT64_MIN / 4, INT64_MIN / 4, INT64_MIN / 4, 0, 0};
-    for (uint32_t i = 0; i < cable->talkers; i++) {
-        uint32_t station = cable->talker[i].station;
-        int64_t end = (int64_t)cable->talker[i].end, place = (int64_t)cable->station[station].place;
-
-        if (busy->rising < end + place)
-            busy->rising = end + place;
-        if (busy->falling < end - place)
-            busy->falling = end - place;
-        if (busy->longest < end + place) {
-            busy->second = busy->longest;
-            busy->longest = end + place;
-            busy->longest_is = station;
-        } else if (busy->second < end + place) {
-            busy->second = end + place;
-        }
-        if (last < cable->talker[i].end)
-            last = cable->talker[i].end;
-    }
-    busy->until = last + cable->longest_ps + cable->gap_ps;
+    if (cable->config.star)
+        cable_keep_ends_of_hub(cable);
+    else
+        cable_keep_ends_along(cable);
+    for (uint32_t i = 0; i < cable->talkers; i++)
+        last = last < cable->talker[i].end ? cable->talker[i].end : last;
+    cable->busy.until = last + cable->longest_ps + cable->gap_ps;
 }
 
 uint64_t vb_cable_next(struct vb_cable *cable)

@@ -18,11 +18,10 @@ enum { VB_CABLE_LINE = 64 }; /* bytes, of a processor's cache */
 struct vb_cable_station {
     _Alignas(VB_CABLE_LINE) uint64_t place; /* a delay */
     uint64_t timer;                         /* from when on it wants to begin */
-    uint64_t attempt; /* of a station in `near`: when it begins if it hears nothing */
-    uint64_t ready;   /* its own last transmission and the gap are over */
-    uint32_t rank;    /* its number by place */
-    uint32_t next;    /* of its bucket, plus 1 */
-    uint32_t bits;    /* of the frame, without header; 0: it has none */
+    uint64_t ready;                         /* its own last transmission and the gap are over */
+    uint32_t rank;                          /* its number by place */
+    uint32_t next;                          /* of its bucket, plus 1 */
+    uint32_t bits;                          /* of the frame, without header; 0: it has none */
     uint32_t tried;
     uint64_t source_mean_ps;
     bool deferred;
@@ -39,10 +38,17 @@ struct vb_cable_timer {
     uint32_t station;
 };
 
+/* A station whose time has come. */
+struct vb_cable_near {
+    uint64_t attempt; /* when it begins if it hears nothing */
+    uint32_t station;
+};
+
 /* A station that transmits in the episode that is worked out. */
 struct vb_cable_talker {
     uint64_t start, end;
     uint64_t heard; /* when the first signal of another talker arrives; VB_CABLE_NEVER: none does */
+    uint64_t place; /* of the station */
     uint32_t station;
     bool cut, crossed; /* it noticed the collision; it did not */
 };
@@ -79,12 +85,3 @@ void vb_cable_gather(struct vb_cable *cable, uint64_t start);
 
 /* After an episode: its signals are in `busy`, and those in `near` wait for its end. */
 void vb_cable_settle(struct vb_cable *cable);
-
-static inline uint64_t vb_cable_distance(const struct vb_cable *cable, uint32_t a, uint32_t b)
-{
-    uint64_t at = cable->station[a].place, to = cable->station[b].place;
-
-    if (cable->config.star)
-        return a == b ? 0 : at + to;
-    return at < to ? to - at : at - to;
-}

@@ -11,8 +11,6 @@
 
 #include <math.h>
 
-enum { PAIRS = 5 }; /* talkers, up to which pairs are quicker: 64-byte frames have so many */
-
 static void heap_up(struct vb_cable_timer *heap, uint32_t at, struct vb_cable_timer moved)
 {
     for (uint32_t above; at > 0; at = above) {
@@ -40,6 +38,8 @@ void vb_cable_wait(struct vb_cable *cable, uint32_t station, uint64_t until)
     }
     at = bucket % VB_CABLE_BUCKETS;
     cable->in_buckets++;
+    if (bucket == cable->from && until < cable->from_timer)
+        cable->from_timer = until;
     cable->station[station].next = cable->bucket[at];
     cable->bucket[at] = station + 1;
     cable->filled[at / 64] |= UINT64_C(1) << at % 64;
@@ -125,94 +125,129 @@ static uint64_t cable_ideal_slots(struct vb_cable *cable)
     return (uint64_t)(log(vb_cable_fraction(cable)) / cable->ideal_log);
 }
 
-static void cable_plan(struct vb_cable *cable, uint32_t index)
+/* When a station whose time has come begins if it hears nothing. */
+static inline uint64_t cable_attempt(struct vb_cable *cable, struct vb_cable_station *station,
+                                     uint64_t is_free)
 {
-    struct vb_cable_station *station = &cable->station[index];
-    uint64_t is_free = cable_free_at(cable, index);
-
     if (cable->config.ideal) {
         if (station->timer < is_free)
             station->timer = is_free;
-        station->attempt = station->timer + cable->slot_ps * cable_ideal_slots(cable);
-        return;
+        return station->timer + cable->slot_ps * cable_ideal_slots(cable);
     }
-    station->attempt = station->timer < is_free ? is_free : station->timer;
     if (!station->deferred && station->timer < is_free && station->ready < is_free) {
         station->deferred = true;
         station->counters.deferred++;
     }
+    return station->timer < is_free ? is_free : station->timer;
 }
 
-/* Puts a station to those in `near` from `first` on, by their times, or at one time by number. */
-static void cable_put_near(struct vb_cable *cable, uint32_t first, uint32_t station)
+/* The attempts of those in `near` from `first` on. */
+static void cable_plan(struct vb_cable *cable, uint32_t first)
 {
-    uint64_t timer = cable->station[station].timer;
-    uint32_t at = cable->in_near++;
+    for (uint32_t i = first; i < cable->in_near; i++) {
+        struct vb_cable_near *near = &cable->near[i];
+        uint64_t is_free = cable_free_at(cable, near->station);
 
-    for (; at > first; at--) {
-        uint32_t before = cable->near[at - 1];
-
-        if (cable->station[before].timer < timer ||
-            (cable->station[before].timer == timer && before < station))
-            break;
-        cable->near[at] = before;
+        near->attempt = cable_attempt(cable, &cable->station[near->station], is_free);
     }
-    cable->near[at] = station;
 }
 
-/* Those of a bucket whose time is not after `until`. */
-static void cable_empty(struct vb_cable *cable, uint32_t at, uint64_t until)
+/*
+ * Sorts those in `near` from `first` on, which come by buckets, by their times, or at one time by
+ * number. `attempt` is the time yet.
+ */
+static void cable_sort_near(struct vb_cable *cable, uint32_t first)
 {
-    uint32_t i = cable->bucket[at], left = 0, next, first = cable->in_near;
+    struct vb_cable_near *near = cable->near;
 
-    for (; i != 0; i = next) {
+    for (uint32_t i = first + 1; i < cable->in_near; i++) {
+        struct vb_cable_near moved = near[i];
+        uint32_t at = i;
+
+        for (; at > first && near[at - 1].attempt >= moved.attempt; at--) {
+            if (near[at - 1].attempt == moved.attempt && near[at - 1].station < moved.station)
+                break;
+            near[at] = near[at - 1];
+        }
+        near[at] = moved;
+    }
+}
+
+static void cable_put_near(struct vb_cable *cable, uint32_t station)
+{
+    cable->near[cable->in_near++] = (struct vb_cable_near){cable->station[station].timer, station};
+}
+
+/* All of a bucket. */
+static void cable_empty(struct vb_cable *cable, uint64_t bucket)
+{
+    uint32_t at = bucket % VB_CABLE_BUCKETS, i = cable->bucket[at];
+
+    do {
+        cable_put_near(cable, i - 1);
+        i = cable->station[i - 1].next;
+    } while (i != 0);
+    cable->bucket[at] = 0;
+    cable->filled[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* Those of the bucket `from` whose time is not after `until`. */
+static void cable_empty_until(struct vb_cable *cable, uint64_t until)
+{
+    uint32_t at = cable->from % VB_CABLE_BUCKETS, left = 0, next;
+    uint64_t earliest = VB_CABLE_NEVER;
+
+    for (uint32_t i = cable->bucket[at]; i != 0; i = next) {
         struct vb_cable_station *station = &cable->station[i - 1];
 
         next = station->next;
         if (station->timer > until) {
             station->next = left;
             left = i;
+            earliest = station->timer < earliest ? station->timer : earliest;
         } else {
-            cable_put_near(cable, first, i - 1);
+            cable_put_near(cable, i - 1);
         }
     }
-    cable->in_buckets -= cable->in_near - first;
-    for (; first < cable->in_near; first++)
-        cable_plan(cable, cable->near[first]);
     cable->bucket[at] = left;
+    cable->from_timer = earliest;
     if (left == 0)
         cable->filled[at / 64] &= ~(UINT64_C(1) << at % 64);
 }
 
-static void cable_come_near(struct vb_cable *cable, uint64_t until)
+/* The buckets up to the one of `until`, which may keep stations of later times. */
+static void cable_empty_buckets(struct vb_cable *cable, uint64_t until)
 {
-    uint64_t last = until >> cable->bucket_bits;
+    uint64_t last = until >> cable->bucket_bits, bucket;
+    uint32_t first = cable->in_near;
 
     if (last < cable->from)
         last = cable->from;
-    for (;;) {
-        uint64_t bucket = cable_first_bucket(cable);
-
-        if (bucket > last)
-            break;
+    if (last == cable->from && until < cable->from_timer)
+        return;
+    while ((bucket = cable_first_bucket(cable)) < last) {
         cable->from = bucket;
-        cable_empty(cable, bucket % VB_CABLE_BUCKETS, until);
-        if (bucket == last)
-            break;
+        cable_empty(cable, bucket);
     }
     cable->from = last;
-    while (cable->in_heap > 0 && cable->heap[0].at <= until) {
-        uint32_t station = cable_heap_pop(cable);
+    cable_empty_until(cable, until);
+    cable->in_buckets -= cable->in_near - first;
+    cable_sort_near(cable, first);
+    cable_plan(cable, first);
+}
 
-        cable->near[cable->in_near++] = station;
-        cable_plan(cable, station);
+static void cable_come_near(struct vb_cable *cable, uint64_t until)
+{
+    cable_empty_buckets(cable, until);
+    while (cable->in_heap > 0 && cable->heap[0].at <= until) {
+        cable_put_near(cable, cable_heap_pop(cable));
+        cable_plan(cable, cable->in_near - 1);
     }
 }
 
 void vb_cable_settle(struct vb_cable *cable)
 {
-    for (uint32_t i = 0; i < cable->in_near; i++)
-        cable_plan(cable, cable->near[i]);
+    cable_plan(cable, 0);
 }
 
 static uint64_t cable_earliest_near(const struct vb_cable *cable)
@@ -220,10 +255,9 @@ static uint64_t cable_earliest_near(const struct vb_cable *cable)
     uint64_t start = VB_CABLE_NEVER;
 
     for (uint32_t i = 0; i < cable->in_near; i++) {
-        uint64_t attempt = cable->station[cable->near[i]].attempt;
+        uint64_t attempt = cable->near[i].attempt;
 
-        if (attempt < start)
-            start = attempt;
+        start = attempt < start ? attempt : start;
     }
     return start;
 }
@@ -246,164 +280,12 @@ uint64_t vb_cable_earliest(struct vb_cable *cable)
     if (cable->in_near == 0 && !cable->config.ideal)
         return cable_earliest_of_none_near(cable);
     start = cable_earliest_near(cable);
-    while ((timer = cable_first_timer(cable)) <= start && timer != VB_CABLE_NEVER) {
+    while (start > cable->busy.until && (timer = cable_first_timer(cable)) <= start &&
+           timer != VB_CABLE_NEVER) {
         cable_come_near(cable, timer);
         start = cable_earliest_near(cable);
     }
     if (start != VB_CABLE_NEVER)
         cable_come_near(cable, start + cable->longest_ps);
     return start;
-}
-
-/* Each pair, which is quicker for few. */
-static void cable_hear_in_pairs(struct vb_cable *cable, uint32_t count)
-{
-    struct vb_cable_talker *talker = cable->talker;
-
-    for (uint32_t i = 1; i < count; i++)
-        for (uint32_t j = 0; j < i; j++) {
-            uint64_t apart = vb_cable_distance(cable, talker[i].station, talker[j].station);
-            uint64_t there = talker[i].start + apart, here = talker[j].start + apart;
-
-            talker[i].heard = here < talker[i].heard ? here : talker[i].heard;
-            talker[j].heard = there < talker[j].heard ? there : talker[j].heard;
-        }
-}
-
-/*
- * What comes from one side along the cable, in the order of places: `first` is the earliest start
- * so far, as it would be at place 0.
- */
-static void cable_hear_along(struct vb_cable *cable, uint32_t count)
-{
-    int64_t first = INT64_MAX / 2, heard;
-    uint32_t words = cable->stations / 64 + 1, *order = cable->talker_at, found = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t rank = cable->station[cable->talker[i].station].rank;
-
-        cable->among[rank / 64] |= UINT64_C(1) << rank % 64;
-        order[rank] = i;
-    }
-    for (uint32_t word = 0; word < words; word++) {
-        for (uint64_t bits = cable->among[word]; bits != 0; bits &= bits - 1)
-            order[found++] = order[word * 64 + (uint32_t)__builtin_ctzll(bits)];
-        cable->among[word] = 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct vb_cable_talker *talker = &cable->talker[order[i]];
-        int64_t place = (int64_t)cable->station[talker->station].place;
-
-        talker->heard = (uint64_t)(first + place);
-        if (first > (int64_t)talker->start - place)
-            first = (int64_t)talker->start - place;
-    }
-    first = INT64_MAX / 2;
-    for (uint32_t i = count; i-- > 0;) {
-        struct vb_cable_talker *talker = &cable->talker[order[i]];
-        int64_t place = (int64_t)cable->station[talker->station].place;
-
-        heard = first - place;
-        if ((uint64_t)heard < talker->heard)
-            talker->heard = (uint64_t)heard;
-        if (first > (int64_t)talker->start + place)
-            first = (int64_t)talker->start + place;
-    }
-}
-
-/* On a hub the first one heard is the same for all but itself. */
-static void cable_hear_by_hub(struct vb_cable *cable, uint32_t count)
-{
-    uint64_t first = VB_CABLE_NEVER / 2, second = first;
-    uint32_t whose = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t at = cable->talker[i].start + cable->station[cable->talker[i].station].place;
-
-        if (at < first) {
-            second = first;
-            first = at;
-            whose = i;
-        } else if (at < second) {
-            second = at;
-        }
-    }
-    for (uint32_t i = 0; i < count; i++)
-        cable->talker[i].heard =
-            (i == whose ? second : first) + cable->station[cable->talker[i].station].place;
-}
-
-/* Sets `heard` of the first `count` talkers, without a look at each pair of many. */
-static void cable_hear(struct vb_cable *cable, uint32_t count)
-{
-    if (cable->longest_ps == 0)
-        return;
-    if (cable->config.star)
-        cable_hear_by_hub(cable, count);
-    else if (count <= PAIRS)
-        cable_hear_in_pairs(cable, count);
-    else
-        cable_hear_along(cable, count);
-}
-
-/*
- * The candidates of an episode from `start` on by their attempts; those of one instant keep their
- * order. `key` has what an attempt is behind `start` and the candidate's number, which are quicker
- * to move than talkers.
- */
-static void cable_sort_talkers(struct vb_cable *cable, const uint32_t *candidate, uint32_t count,
-                               uint64_t start)
-{
-    uint64_t *key = cable->key;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t moved = (cable->station[candidate[i]].attempt - start) << VB_CABLE_NUMBER_BITS | i;
-        uint32_t at = i;
-
-        for (; at > 0 && key[at - 1] > moved; at--)
-            key[at] = key[at - 1];
-        key[at] = moved;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t station = candidate[key[i] & ((UINT64_C(1) << VB_CABLE_NUMBER_BITS) - 1)];
-
-        cable->talker[i] = (struct vb_cable_talker){
-            .start = cable->station[station].attempt, .heard = VB_CABLE_NEVER, .station = station};
-    }
-}
-
-/*
- * A station hears a candidate that itself hears another one only later than that other one (the
- * distances are those of a line or star), so all candidates may be asked.
- */
-void vb_cable_gather(struct vb_cable *cable, uint64_t start)
-{
-    struct vb_cable_talker *talker = cable->talker;
-    uint32_t candidates = 0, stay = 0, *candidate = cable->talker_at;
-
-    for (uint32_t i = 0; i < cable->in_near; i++) {
-        uint32_t station = cable->near[i];
-
-        if (cable->station[station].attempt <= start + cable->longest_ps)
-            candidate[candidates++] = station;
-        else
-            cable->near[stay++] = station;
-    }
-    cable_sort_talkers(cable, candidate, candidates, start);
-    if (candidates > 1)
-        cable_hear(cable, candidates);
-    cable->talkers = 0;
-    for (uint32_t i = 0; i < candidates; i++) {
-        if (cable->longest_ps > 0 && talker[i].heard < talker[i].start)
-            cable->near[stay++] = talker[i].station;
-        else
-            talker[cable->talkers++] = talker[i];
-    }
-    cable->in_near = stay;
-    if (cable->talkers == candidates)
-        return;
-    for (uint32_t i = 0; i < cable->talkers; i++)
-        talker[i].heard = VB_CABLE_NEVER;
-    if (cable->talkers > 1)
-        cable_hear(cable, cable->talkers);
 }
