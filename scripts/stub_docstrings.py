@@ -25,6 +25,7 @@ MODULES = (
     "verbena.sim._world",
     "verbena.host._cpu",
     "verbena.lan._cable",
+    "verbena.peers._blocks",
     "verbena.rpc._frames",
     "verbena.subnet_process._directed_smps",
 )

@@ -6,6 +6,8 @@ What such a call has taken meanwhile is the next call's, in its order, and no bl
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 import signal
 import subprocess
@@ -18,11 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from verbena.peers import Lending, PeerListener, sync
+from verbena.peers import Lending, PeerListener, PeerMemoryRevoked, sync
+from verbena.peers._blocks import Block
 from verbena.peers.connection import Receiving
-from verbena.peers.sync import Block, LoopThread, SyncPeerConnection
+from verbena.peers.sync import LoopThread, SyncPeerConnection
 from verbena.rpc.client import CallStream, OpenLink
 
 SMALL, LARGE = 20, 200_000
@@ -268,6 +272,65 @@ def test_a_block_ends_after_two_interruptions(
     assert far.recv(timeout=5) == b"next"
     with pytest.raises(ValueError, match="released"):
         len(lent[0])
+
+
+def raise_at(number: int) -> Callable[..., Any]:
+    """A trace function that raises Tick at an event: at any other one there could be a signal."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if event in ("call", "line"):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Tick
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("kind", ["lend", "borrow"])
+def test_a_block_ends_wherever_its_end_is_interrupted(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], kind: str
+) -> None:
+    """Before the next call, and though the exception refers to the block."""
+    near, far = pair
+    table = far.array(4)
+    interrupted: list[Tick] = []
+
+    def leave(number: int) -> bool:
+        """Leave a block; return whether the event did not come."""
+        block = far.lend(table, write=True) if kind == "lend" else far.borrow(timeout=5)
+        with block as seen:
+            views.append(seen)
+            sys.settrace(raise_at(number))
+        sys.settrace(None)
+        return True
+
+    for number in itertools.count():
+        views: list[Any] = []
+        near.send(b"lent")
+        try:
+            is_over = leave(number)
+        except Tick as error:
+            is_over = False
+            interrupted.append(error)
+        finally:
+            sys.settrace(None)
+        far.send(b"over")
+        assert near.recv(timeout=5) == b"over"
+        if kind == "lend":
+            assert far.recv(timeout=5) == b"lent"
+            with pytest.raises(PeerMemoryRevoked):
+                near.put(pickle.loads(pickle.dumps(views[0])), np.ones(4))
+        else:
+            with pytest.raises(ValueError, match="released"):
+                len(views[0])
+        if is_over:
+            break
+    assert len(interrupted) > 20
+    assert not table.any()
 
 
 def test_an_unmade_block_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,24 @@ def test_a_loop_of_another_thread(call: Call) -> None:
     asyncio.run(main())
 
 
+def test_a_listener_is_closed_in_its_own_loop_alone() -> None:
+    async def close(listener: PeerListener) -> None:
+        listener.close()
+
+    with asyncio.Runner() as runner:
+        listener, conn, other = runner.run(made())
+        with asyncio.Runner() as second, pytest.raises(RuntimeError, match="belongs to the event"):
+            second.run(close(listener))
+        runner.run(go_on(listener, conn, other))
+
+
+def test_a_listener_whose_loop_was_closed_says_so() -> None:
+    with asyncio.Runner() as runner:
+        listener, *_ = runner.run(made())
+    with pytest.raises(RuntimeError, match="before its loop, or use `async with`"):
+        listener.close()
+
+
 def test_a_recv_that_is_used_twice() -> None:
     async def main() -> None:
         listener, conn, other = await made()

@@ -55,8 +55,8 @@ _SILENCES = {
     RdmaEventKind.ADDR_RESOLVED: "nobody on the network answers for the address",
     RdmaEventKind.ROUTE_RESOLVED: "subnet administration has not answered",
     RdmaEventKind.CONNECT_RESPONSE: (
-        "the peer has not answered: check its host, or wait longer; a program that reads requests "
-        "too slowly loses those for which its backlog has no room"
+        "the peer has not answered: check its host, and that its program accepts, or wait longer; "
+        "one that reads requests too slowly loses those for which its backlog has no room"
     ),
 }
 _FAILURES = frozenset(

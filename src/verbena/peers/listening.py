@@ -305,9 +305,13 @@ class PeerListener:
             let_go(each.fileno())
 
     def close(self) -> None:
-        """Listen no more, and disconnect peers that no ``accept`` has returned; others go on."""
+        """Listen no more, and disconnect peers that no ``accept`` has returned; others go on.
+
+        Raises RuntimeError in another loop, or when its own is closed.
+        """
         if self._closed:
             return
+        self._changed.check_loop_of_end()
         self._closed = True
         self._backlog.close()
         for task in self._tasks:

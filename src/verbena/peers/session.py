@@ -103,6 +103,12 @@ class Outgoing:
     large: bool
 
 
+_OTHER_LOOP = (
+    "a connection or listener of verbena.peers belongs to the event loop in which it was made, and"
+    " this is another: make one in each loop, or use verbena.peers.sync, which serves any thread"
+)
+
+
 class Waiters:
     """Tasks that wait until a condition holds; whoever changes the state wakes them.
 
@@ -116,10 +122,17 @@ class Waiters:
     def check_loop(self) -> None:
         """Raise RuntimeError in another loop."""
         if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(_OTHER_LOOP)
+
+    def check_loop_of_end(self) -> None:
+        """Raise RuntimeError in another loop, and outside of one when that of this is closed."""
+        running = asyncio._get_running_loop()
+        if running is not None and running is not self._loop:
+            raise RuntimeError(_OTHER_LOOP)
+        if self._loop.is_closed():
             raise RuntimeError(
-                "a connection or listener of verbena.peers belongs to the event loop in which it"
-                " was made, and this is another: make one in each loop, or use verbena.peers.sync,"
-                " which serves any thread"
+                "the event loop in which this listener was made is closed: close the listener"
+                " before its loop, or use `async with`"
             )
 
     def wake(self) -> None:

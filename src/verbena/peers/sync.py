@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
@@ -28,11 +29,12 @@ from verbena.cm.arguments import CONNECT_SECONDS, check_timeout, keywords, limit
 from verbena.verbs.forked import follow
 from verbena.verbs.here import place
 
+from ._blocks import Block
 from .arrays import RemoteArray
 from .connection import ConnectOptions, PeerConnection, PeerOptions, connect_peer
 from .errors import Ended, PeerConnectionEnded, PeerError
 from .listening import PeerListener, listen_for_peers
-from .thread_calls import Begin, ThreadCall, ThreadCalls
+from .thread_calls import Begin, OpenBlock, ThreadCall, ThreadCalls
 
 __all__ = [
     "SyncPeerConnection",
@@ -121,7 +123,7 @@ class LoopThread:
         happened, and RuntimeError in the loop's own thread, which would wait for itself.
         """
         loop = self.ready()
-        if isinstance(loop, HasOwnLoop):
+        if not isinstance(loop, asyncio.AbstractEventLoop):
             return loop.run_blocking(_within(begin, timeout, late))
         calls = self._calls
         made = ThreadCall(lambda: _within(begin, timeout, late), calls, put_back, must_end)
@@ -150,13 +152,27 @@ class LoopThread:
                 "a call of verbena.peers.sync in the thread of its own loop would never end: make"
                 " it in another thread, or await verbena.connect's connections in a loop of yours"
             )
-        here: object = place.get()
-        return here if isinstance(here, HasOwnLoop) else self._running()
+        return _own_loop() or self._running()
 
-    def end_later(self, begin: Begin[object]) -> None:
-        """Run a coroutine that ends a block which was dropped, in whatever thread that is."""
-        if self._loop is not None and not isinstance(place.get(), HasOwnLoop):
-            self._loop.call_soon_threadsafe(ThreadCall(begin, self._calls, None, True).start)
+    def block(self, begin: Callable[[], T], end: Begin[object]) -> AbstractContextManager[T]:
+        """Return a ``with`` block whose beginning calls ``begin``, and whose end is a coroutine.
+
+        Once it has begun it ends when it is left or dropped, whatever interrupts that: before the
+        next call begins.
+        """
+        calls = self._calls
+        made = partial(OpenBlock, end, calls)
+        return Block(begin, made, self._end, self._end_later, calls.blocks)
+
+    def _end(self, opened: OpenBlock) -> None:
+        self.call(opened.end, must_end=True)
+
+    def _end_later(self, opened: OpenBlock) -> None:
+        """End a block that was dropped, in whatever thread that is."""
+        if self._loop is None or _own_loop():
+            opened.forget()
+        else:
+            self._loop.call_soon_threadsafe(self._calls.end_blocks)
 
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
@@ -189,6 +205,11 @@ class LoopThread:
         finally:
             if self._thread.is_alive():
                 self._loop = loop
+
+
+def _own_loop() -> HasOwnLoop | None:
+    here: object = place.get()
+    return here if here is not None and isinstance(here, HasOwnLoop) else None
 
 
 async def _within(begin: Begin[T], timeout: float | None, late: str) -> T:
@@ -236,45 +257,6 @@ def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T
 def is_in_loop() -> bool:
     """Whether the calling thread is that of the loop, in which ``run_in_loop`` would never end."""
     return _thread.is_here()
-
-
-def _once(begin: Begin[object]) -> Begin[None]:
-    """Return what makes coroutines of which the first one to run does the work."""
-    begun: list[bool] = []
-
-    async def end() -> None:
-        if not begun:
-            begun.append(True)
-            await begin()
-
-    return end
-
-
-class Block(AbstractContextManager[T]):
-    """A ``with`` block whose beginning and end are coroutines.
-
-    If an exception of a signal handler interrupts its beginning, ``put_back`` undoes that; its end
-    goes on. A block that was dropped ends, too.
-    """
-
-    _is_open = False  # also where a signal has interrupted __init__: __del__ reads it
-
-    def __init__(self, begin: Callable[[], T], end: Begin[object]) -> None:
-        self._begin = begin
-        self._end = _once(end)
-
-    def __enter__(self) -> T:
-        value = self._begin()
-        self._is_open = True
-        return value
-
-    def __exit__(self, *error: object) -> None:
-        _thread.call(self._end, must_end=True)
-        self._is_open = False
-
-    def __del__(self) -> None:
-        if self._is_open:
-            _thread.end_later(self._end)
 
 
 class SyncPeerConnection:
@@ -328,7 +310,7 @@ class SyncPeerConnection:
         def begin() -> memoryview:
             return _timed(receiving.__aenter__, timeout, _NO_MESSAGE, receiving.put_back)
 
-        return Block(begin, receiving.__aexit__)
+        return _thread.block(begin, receiving.__aexit__)
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -354,7 +336,7 @@ class SyncPeerConnection:
         def begin() -> RemoteArray:
             return _thread.call(lending.__aenter__, put_back=lending.take_back)
 
-        return Block(begin, lending.__aexit__)
+        return _thread.block(begin, lending.__aexit__)
 
     def get(
         self, remote: RemoteArray, into: Any = None, timeout: float | None = None

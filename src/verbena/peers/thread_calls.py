@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Begin", "ThreadCall", "ThreadCalls"]
+__all__ = ["Begin", "OpenBlock", "ThreadCall", "ThreadCalls"]
 
 T = TypeVar("T")
 Begin = Callable[[], Coroutine[Any, Any, T]]
@@ -30,6 +30,7 @@ class ThreadCalls:
     def __init__(self) -> None:
         self.open: dict[ThreadCall[Any], None] = {}  # a set, from which ``del`` takes one
         self.left: set[asyncio.Task[Any]] = set()
+        self.blocks: dict[OpenBlock, None] = {}  # that have begun
 
     async def settle(self) -> None:
         """End what threads have left, for a call that is about to begin: what is put back is its.
@@ -39,8 +40,47 @@ class ThreadCalls:
         for call in list(self.open):
             if call.is_left:
                 call.leave()
+        self.end_blocks()
         if self.left:
             await asyncio.wait(self.left.copy(), timeout=_LEAVING)
+
+    def end_blocks(self) -> None:
+        """Begin the ends of the blocks that were left or dropped, and are not ended by a call."""
+        for block in list(self.blocks):
+            if block.is_left:
+                self.left.add(block.begin_end())
+
+
+class OpenBlock:
+    """A ``with`` block that has begun; the thread sets ``is_left``."""
+
+    def __init__(self, end: Begin[object], calls: ThreadCalls) -> None:
+        self.is_left = False
+        self._end = end
+        self._calls = calls
+        self._ending: asyncio.Task[object] | None = None
+
+    def begin_end(self) -> asyncio.Task[object]:
+        """Return the task that ends it, of which there is one."""
+        if self._ending is None:
+            self.forget()
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+            self._ending.add_done_callback(self._ended)
+        return self._ending
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._calls.left.discard(task)
+        if not task.cancelled():
+            task.exception()  # perhaps nobody asks for it
+
+    async def end(self) -> None:
+        """End it, or wait until it has ended."""
+        await asyncio.wait([self.begin_end()])
+        self.begin_end().result()
+
+    def forget(self) -> None:
+        """It is not to be ended once more."""
+        self._calls.blocks.pop(self, None)
 
 
 class ThreadCall(Generic[T]):
@@ -101,9 +141,10 @@ class ThreadCall(Generic[T]):
         self.start()
         if self._has_ended:
             self._return()
-        elif self._task is not None and not self._must_end and self._task not in self._calls.left:
+        elif self._task is not None and self._task not in self._calls.left:
             self._calls.left.add(self._task)
-            asyncio.get_running_loop().call_soon(self._task.cancel)
+            if not self._must_end:
+                asyncio.get_running_loop().call_soon(self._task.cancel)
 
     def _return(self) -> None:
         self._calls.open.pop(self, None)
