@@ -6,6 +6,7 @@ What such a call has taken meanwhile is the next call's, in its order, and no bl
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import pickle
 import random
@@ -195,6 +196,38 @@ def test_a_block_ends_though_its_end_is_interrupted(
         pass
     near.send(b"")
     assert ended
+
+
+def test_the_end_of_a_block_holds_up_no_other_thread(
+    pair: tuple[SyncPeerConnection, SyncPeerConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = pair
+    ending, may_end = threading.Event(), threading.Event()
+    end = Lending._end
+
+    async def waits(self: Lending) -> None:
+        ending.set()
+        await asyncio.to_thread(may_end.wait, 20)
+        await end(self)
+
+    def lend() -> None:
+        with near.lend(near.array(8)):
+            pass
+
+    monkeypatch.setattr(Lending, "_end", waits)
+    thread = threading.Thread(target=lend)
+    thread.start()
+    try:
+        assert ending.wait(10)
+        begun = time.monotonic()
+        for _ in range(5):
+            near.send(b"meanwhile")
+            assert far.recv(timeout=5) == b"meanwhile"
+        assert time.monotonic() - begun < 1
+    finally:
+        may_end.set()
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -29,10 +29,12 @@ class ThreadCalls:
 
     def __init__(self) -> None:
         self.open: dict[ThreadCall[Any], None] = {}  # a set, from which ``del`` takes one
-        self.left: set[asyncio.Task[Any]] = set()
         self.blocks: dict[OpenBlock, None] = {}  # that have begun
+        # The thread whose next call waits for it; None: those of all, as what was cancelled is
+        # over soon, and others may take what it puts back.
+        self.left: dict[asyncio.Task[Any], int | None] = {}
 
-    async def settle(self) -> None:
+    async def settle(self, thread: int) -> None:
         """End what threads have left, for a call that is about to begin: what is put back is its.
 
         The loop was not told of a thread that another signal has interrupted before it could.
@@ -41,14 +43,15 @@ class ThreadCalls:
             if call.is_left:
                 call.leave()
         self.end_blocks()
-        if self.left:
-            await asyncio.wait(self.left.copy(), timeout=_LEAVING)
+        before = [task for task, of in self.left.items() if of is None or of == thread]
+        if before:
+            await asyncio.wait(before, timeout=_LEAVING)
 
     def end_blocks(self) -> None:
-        """Begin the ends of the blocks that were left or dropped, and are not ended by a call."""
+        """Begin the ends of the blocks that were left or dropped, if that was not done."""
         for block in list(self.blocks):
             if block.is_left:
-                self.left.add(block.begin_end())
+                self.left[block.begin_end()] = block.thread
 
 
 class OpenBlock:
@@ -56,6 +59,7 @@ class OpenBlock:
 
     def __init__(self, end: Begin[object], calls: ThreadCalls) -> None:
         self.is_left = False
+        self.thread = threading.get_ident()
         self._end = end
         self._calls = calls
         self._ending: asyncio.Task[object] | None = None
@@ -69,7 +73,7 @@ class OpenBlock:
         return self._ending
 
     def _ended(self, task: asyncio.Task[object]) -> None:
-        self._calls.left.discard(task)
+        self._calls.left.pop(task, None)
         if not task.cancelled():
             task.exception()  # perhaps nobody asks for it
 
@@ -100,6 +104,7 @@ class ThreadCall(Generic[T]):
         must_end: bool = False,
     ) -> None:
         self.is_left = False
+        self._thread = threading.get_ident()
         self._begin = begin
         self._calls = calls
         self._put_back = put_back
@@ -122,11 +127,11 @@ class ThreadCall(Generic[T]):
 
     async def _run(self) -> None:
         if not self.is_left:
-            await self._calls.settle()
+            await self._calls.settle(self._thread)
         self._results.append(await self._begin())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._calls.left.discard(task)
+        self._calls.left.pop(task, None)
         self._error = CancelledError() if task.cancelled() else task.exception()
         self._has_ended = True
         self._task = None  # which goes here, and not in a thread that signals may interrupt
@@ -142,7 +147,7 @@ class ThreadCall(Generic[T]):
         if self._has_ended:
             self._return()
         elif self._task is not None and self._task not in self._calls.left:
-            self._calls.left.add(self._task)
+            self._calls.left[self._task] = self._thread if self._must_end else None
             if not self._must_end:
                 asyncio.get_running_loop().call_soon(self._task.cancel)
 
