@@ -61,16 +61,18 @@ ROW = Row(
     "stores, over 1 m of Ethernet of 10 Gb/s, until it is in the other host's memory.",
     expected="BlueFlame with inline data 1/2, BlueFlame 3/2, doorbell 5/2 of the PCIe round trip: "
     "450, 1350 and 2250 ns at 900 ns; 200, 600 and 1000 at 400 ns. Each read of memory that is "
-    "not answered from the cache takes 70 ns longer, the default of `cache.beyond`; and the link "
-    "has 77 to 90 % of the time of a small packet, as of the ExaNIC in pcie-bench (both from "
-    "memory of the publication).",
+    "not answered from the cache takes 70 ns longer, the default of `cache.beyond`: the authors' "
+    "measurements (github.com/pcie-bench/data) have 54 to 75 ns. The link has 77 to 90 % of the "
+    "time of a packet, as of the ExaNIC in pcie-bench by a reader's notes "
+    "(github.com/Icarus603/network-from-scratch).",
     fails="the adapter reads something twice, or what it has already.",
     meaning="What the way of posting costs before the first bit is on the wire.",
     measure=measure,
     quick=True,
     tested="`tests/sim/test_inside.py`",
     missing="a round trip itself: it is a parameter, since published ones differ by a factor of "
-    "ten. 900 of 1000 ns are of an ExaNIC, a DMA read of 64 B took 550 ns on a NFP-6000 at a "
-    "Haswell (both pcie-bench, from memory), a load from a 10 Gb/s adapter 5.5 µs on a Xeon E5 (a "
-    "forum). Nor what the other socket adds, about 100 ns: simulated hosts have one socket.",
+    "ten. 900 of 1000 ns are of an ExaNIC (pcie-bench, by a reader's notes), a DMA read of 64 B "
+    "took 546 ns on a NFP-6000 at a Haswell (the authors' measurements), a load from a 10 Gb/s "
+    "adapter 5.5 µs on a Xeon E5 (a forum). Nor what the other socket adds, 105 to 112 ns in these "
+    "measurements: simulated hosts have one socket.",
 )

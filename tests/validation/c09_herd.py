@@ -13,7 +13,7 @@ from tests.validation.row import Confidence, Figure, Row, Scope, at_least, betwe
 from verbena.host.pcie import Pcie
 
 ANSWERED = 26.0  # M/s; from the publication's abstract
-WRITES_IN, READS_IN = 35.0, 26.0  # M/s; from memory of its figures
+WRITES_IN, READS_IN = 35.0, 26.0  # M/s; of its figures, which were not at hand
 QPS, DEPTH, LINE = 16, 32, 64
 
 
@@ -67,10 +67,11 @@ ROW = Row(
     setup="a link of generation 2 with 8 lanes, as of the publication's adapters; inline WRITEs of "
     "some sizes from 16 QPs, and WRITEs and READs of 64 B from a host without an inside.",
     expected="20 to 21 Gb/s of payload in writes of 64 B. A WRITE into a host takes 88 B of its "
-    "bus, a READ 84: more of both come in than the 35 and 26 M/s that the publication measured "
-    "(from memory of it), and more than its 26 M/s of requests that are answered. A WRITE that "
-    "goes out takes 88 B for each line of 64 B that the processor stores, of 36 B and the "
-    "payload, so its rate falls in steps.",
+    "bus, a READ 84: more of both come in than the 35 and 26 M/s that the publication measured, "
+    "and more than its 26 M/s of requests that are answered. Its abstract calls the latter as many "
+    "as READs; the 35 M/s could not be found and are from memory. A WRITE that goes out takes 88 B "
+    "for each line of 64 B that the processor stores, of 36 B and the payload, so its rate falls "
+    "in steps: Kalia and others (ATC 2016) have 36 B, and a second line from 29 B on.",
     fails="the bus's ceiling is below what was measured on it, or a request takes other lines.",
     meaning="Requests come in faster than they go out: HERD's clients therefore write requests, "
     "and its answers are kept small.",

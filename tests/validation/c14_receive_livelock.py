@@ -55,8 +55,11 @@ ROW = Row(
     "at equal distances; and the same core polling a ring of 32 with a quota of 10, Poisson "
     "arrivals.",
     expected="by interrupts l packets a second up to the peak, then (1 - l c_i) / c_p, none from "
-    "1/c_i on; by polling with a quota the peak's rate at any load. The peak of 4,700 and the end "
-    "at 6,000 a second are from memory of the publication.",
+    "1/c_i on; by polling with a quota the peak's rate at any load. The peak of 4,700 a second, "
+    "and that polling with a quota keeps it, are in a reader's notes on the publication "
+    "(github.com/Icarus603/network-from-scratch), whose router still sends some packets at 6,000 a "
+    "second: only with a filter in user space it sends none. That this ends at 6,000 could not be "
+    "found and is from memory; one core has both numbers here.",
     fails="the output does not fall with interrupts, or falls with polling.",
     meaning="A packet that is dropped behind its interrupt has cost all of the interrupt; one that "
     "the adapter's full ring drops has cost nothing.",

@@ -85,7 +85,7 @@ ROW = Row(
     setup="WRITEs of 64 bytes from and to pages that are in memory, were never touched, or were "
     "evicted; 900 ns there and back on the bus, an RNR timer of 10 us.",
     expected="a minor fault takes 3.5 to 5.7 us and a major one 60 us, as NP-RDMA publishes of its "
-    "own handling (abstract; the major one from memory). At the requester a fault delays the "
+    "own handling (abstract, arXiv 2310.11062). At the requester a fault delays the "
     "request by its time and two reads of the translation table; at the responder the requester "
     "waits in steps of the RNR timer.",
     fails="a fault is not waited for, or the responder does not say that it is not ready.",

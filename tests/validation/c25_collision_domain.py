@@ -73,7 +73,7 @@ ROW = Row(
     "time.",
     meaning="Ten times the rate makes the cable ten times shorter. The standard wants the jam of "
     "32 bits within the slot, too, which leaves 4,800 m at 10 Mb/s, and its limits of 2.5 km and "
-    "205 m count repeaters and transceivers (from memory of the standard).",
+    "205 m count repeaters and transceivers (manuals of Bay Networks and D-Link have both).",
     measure=measure,
     confidence=Confidence.EXACT,
     quick=True,

@@ -94,9 +94,11 @@ ROW = Row(
     "Hierarchies: 2 to 8 systems of one to three routers, 0 to 2 providers each, some peers, link "
     "state or distance vector inside.",
     expected="BAD GADGET has no stable state and never settles; DISAGREE has two and GOOD GADGET "
-    "one, and they settle (the gadgets are from memory of the publication). With the policies of "
-    "Gao and Rexford every hierarchy settles, at the class and the length of path that three walks "
-    "over the relations give, and no path has a valley.",
+    "one, and they settle. DISAGREE and BAD GADGET are those of the section on BGP convergence in "
+    "Computer Networking: Principles, Protocols and Practice (github.com/cnp3/ebook), after the "
+    "publication; its GOOD GADGET could not be found, and the one here is our own. With the "
+    "policies of Gao and Rexford every hierarchy settles, at the class and the length of path that "
+    "three walks over the relations give, and no path has a valley.",
     fails="BAD GADGET settles, another one does not, or a path leads from a provider or peer to "
     "another one.",
     meaning="Each system's policy may be sensible, and together they never come to rest; the rule "

@@ -66,8 +66,9 @@ ROW = Row(
     "64 and 33, 64 and 66 (J. Hodge, Beowulf mailing list, December 2001); 147 and 227 MB/s on one "
     "of 64 bits and 66 MHz with bursts of 256 and 512 bytes (SISSA's page on its Myrinet 2000 "
     "cluster). n data phases behind a first one in the eighth clock take n + 8 with the idle one: "
-    "the table in 3.5 of PCI Local Bus 2.2, from memory. Of T + 1 clocks T - 2 have data when the "
-    "latency timer T ends every burst, and each device gets as much.",
+    "the table in 3.5 of PCI Local Bus 2.2, from memory, since it could not be found. Of T + 1 "
+    "clocks T - 2 have data when the latency timer T ends every burst, and each device gets as "
+    "much.",
     fails="devices together get more than the bus has, or one of them more than another.",
     meaning="A PCI bus divides its 133 MB/s among all devices and the processor's accesses; a PCIe "
     "link belongs to its device alone.",

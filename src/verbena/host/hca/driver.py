@@ -33,7 +33,7 @@ class HcaCosts:
     """Processor time of the driver, in cycles, and of page faults, in nanoseconds.
 
     The defaults and names of the cycles are those of costs.py, with their sources. The page faults
-    are those that NP-RDMA (2023; from memory of the publication) gives for its own handling.
+    are those that NP-RDMA (2023) gives for its own handling in its abstract.
     """
 
     post: int = default_cycles("verbs_post")
