@@ -191,7 +191,7 @@ class Computer:
 
     @property
     def memory(self) -> PhysicalMemory:
-        """The physical address space."""
+        """The physical address space; ``print`` shows its table of ranges."""
         return self._memory
 
     def map(

@@ -135,6 +135,12 @@ class Registers:
                 f"{name!r} is no register that can be set from outside{_whole_register(name)}"
             )
 
+    def __repr__(self) -> str:
+        state: CoreState = object.__getattribute__(self, "_state")
+        values = {**self.all(), "rip": state.rip}
+        cells = [f"{name:<5} {value:#018x}" for name, value in values.items()]
+        return "\n".join("  ".join(cells[at : at + 3]) for at in range(0, len(cells), 3))
+
     def all(self) -> dict[str, int]:
         """All general registers and the flags."""
         state: CoreState = object.__getattribute__(self, "_state")
