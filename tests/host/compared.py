@@ -30,6 +30,14 @@ HALT = 1
 Differences = Callable[[int], list[str]]
 
 
+class UnexpectedStopError(AssertionError):
+    """The interpreter has not come to the end of the code; ``vector`` is that of its fault."""
+
+    def __init__(self, core: CoreState, message: str) -> None:
+        super().__init__(message)
+        self.vector = core.fault()[0]
+
+
 class Interpreter:
     """The interpreter with memory at the places that the real processor has."""
 
@@ -39,6 +47,16 @@ class Interpreter:
 
     def run(self, code: bytes, before: State) -> State:
         """The state after ``code``; AssertionError if it did not come to its end."""
+        core = self.run_core(code, before)
+        data = self.memory.read(DATA, DATA_SIZE)
+        assert data is not None
+        numbers = range(16)
+        return State(
+            [core.get(n) for n in numbers], core.flags, [core.get_xmm(n) for n in numbers], data
+        )
+
+    def run_core(self, code: bytes, before: State) -> CoreState:
+        """A core that has run ``code`` to its end; UnexpectedStopError if it did not come there."""
         core = CoreState(self.memory)
         self.memory.write(CODE, code + b"\xf4")
         self.memory.write(DATA, before.data)
@@ -47,13 +65,9 @@ class Interpreter:
             core.set_xmm(number, before.wide[number])
         core.flags, core.rip = before.flags, CODE
         stop = core.run(100_000)
-        assert stop == HALT, f"stopped by {stop}: {core.fault()}"
-        data = self.memory.read(DATA, DATA_SIZE)
-        assert data is not None
-        numbers = range(16)
-        return State(
-            [core.get(n) for n in numbers], core.flags, [core.get_xmm(n) for n in numbers], data
-        )
+        if stop != HALT:
+            raise UnexpectedStopError(core, f"stopped by {stop}: {core.fault()}")
+        return core
 
 
 def compare(real: State, ours: State) -> list[str]:

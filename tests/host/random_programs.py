@@ -12,12 +12,14 @@ import random
 import struct
 from collections.abc import Callable
 
+from tests.host.divisions import load_constant, prepared_division
 from tests.host.real_processor import DATA, DATA_SIZE, State
 
 # Numbers of registers that a program may change: all but RSP and R15.
 FREE = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 MIDDLE = DATA + DATA_SIZE // 2
 _DEFINE_FLAGS = bytes.fromhex("4809c0")  # or rax, rax
+_CARRY = bytes.fromhex("0f92c2")  # setc dl
 
 
 class Maker:
@@ -148,6 +150,10 @@ class Maker:
             code = self._encode(b"\x69", self._reg(), max(size, 2)) + self._imm(max(size, 2))
         return code + _DEFINE_FLAGS
 
+    def quotient_that_fits(self) -> bytes:
+        """DIV and IDIV of all sizes and signs, by a register or memory."""
+        return prepared_division(self.random, fits=True) + _DEFINE_FLAGS
+
     def quotient(self) -> bytes:
         """DIV and IDIV of 64 bits by a divisor that is positive."""
         signed = self.random.random() < 0.5
@@ -175,6 +181,29 @@ class Maker:
             [0x40 | rex, 0x0F, 0xB8 + kind, 0xC0 | (number & 7) << 3 | source & 7]
         )
         return prepare + code + _DEFINE_FLAGS
+
+    def bit_of_string(self) -> bytes:
+        """BT, BTS, BTR and BTC of memory by a register, which reaches bits far from the address,
+        and by a number; with LOCK and without. CF goes into DL."""
+        size, kind = self.random.choice([2, 4, 8]), self.random.randrange(4)
+        lock = b"\xf0" if kind and self.random.random() < 0.5 else b""
+        if self.random.random() < 0.3:
+            code = self._encode(b"\x0f\xba", 4 + kind, size, memory=True, prefix=lock)
+            return code + bytes([self.random.getrandbits(8)]) + _CARRY + _DEFINE_FLAGS
+        number = self._reg()
+        index, bits = self.random.randrange(-10_000, 10_000), 8 * size
+        value = self.random.getrandbits(64) >> bits << bits | index & (1 << bits) - 1
+        head = lock + (b"\x66" if size == 2 else b"")
+        rex = 0x41 | (8 if size == 8 else 0) | (number >> 3) << 2
+        code = bytes([rex, 0x0F, 0xA3 + 8 * kind, 0x87 | (number & 7) << 3])
+        at = struct.pack("<i", self.random.randrange(-200, 200))
+        return load_constant(number, value) + head + code + at + _CARRY + _DEFINE_FLAGS
+
+    def locked(self) -> bytes:
+        """INC, DEC, NOT and NEG of memory with LOCK."""
+        size, kind = self._size(), self.random.randrange(4)
+        opcode = (0xFE, 0xFE, 0xF6, 0xF6)[kind] + (size > 1)
+        return self._encode(bytes([opcode]), kind, size, memory=True, prefix=b"\xf0")
 
     def double_shift(self) -> bytes:
         """SHLD and SHRD by a number up to the operand's bits, and by CL of 4 and 8 bytes."""
@@ -389,7 +418,10 @@ class Maker:
                 self.shift,
                 self.product,
                 self.quotient,
+                self.quotient_that_fits,
                 self.bit,
+                self.bit_of_string,
+                self.locked,
                 self.double_shift,
                 self.count,
                 self.atomic,

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
 from tests.host.compared import Interpreter, compare
-from tests.host.real_processor import State
+from tests.host.real_processor import State, is_available
 from tests.host.recorded import (
     LENGTH,
     PROGRAMS,
@@ -21,12 +23,13 @@ from tests.host.recorded import (
 from tests.support import ROOT
 from verbena.host import Computer, ProcessorError, Program, Ram, Stop
 from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
+from verbena.host.disassembler import disassemble
 
 
-def compared(*arguments: str) -> subprocess.CompletedProcess[str]:
+def compared(*arguments: str, module: str = "compared") -> subprocess.CompletedProcess[str]:
     """A process of ``compared.py``, since a program that faults ends it."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.host.compared", *arguments],
+        [sys.executable, "-m", f"tests.host.{module}", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -48,6 +51,37 @@ def test_the_comparison_sees_a_wrong_result(oracle: list[str]) -> None:
     done = compared("0", "20", "--spoil", *oracle)
     assert done.returncode == 1
     assert "20 programs, 20 differ" in done.stdout
+
+
+@pytest.mark.skipif(
+    not is_available(), reason="this machine is no x86-64 with LZCNT; another machine brings it"
+)
+def test_divisions_raise_errors_as_on_the_processor() -> None:
+    """A division that raises #DE ends a process on the processor, so that each has its own."""
+    done = compared("0", "400", module="compared_divisions")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    said = re.fullmatch(r"400 divisions, (\d+) with #DE, 0 differ\n", done.stdout)
+    assert said is not None
+    assert 100 < int(said[1]) < 300
+    assert compared("0", "20", "--spoil", module="compared_divisions").returncode == 1
+
+
+def test_random_programs_have_each_instruction_in_each_form() -> None:
+    """All sizes of divisions, bits of memory by a register, and LOCK with what can have it."""
+    pieces = [piece for seed in range(1000) for piece in made(seed)[1]]
+    texts = {line.text for piece in pieces for line in disassemble(piece)}
+    for name in ("div", "idiv"):
+        for operand in ("b[lh]", "[a-d]x|[bs][pi]|r\\d+w", "e..|r\\d+d", "r..|r\\d+",
+                        "byte ptr .*", "word ptr .*", "dword ptr .*", "qword ptr .*"):  # fmt: skip
+            assert any(re.fullmatch(f"{name} ({operand})", one) for one in texts), (name, operand)
+    sizes = "word", "dword", "qword"
+    for name in ("bt", "bts", "btr", "btc"):
+        for size, number in product(sizes, ("[a-z]+\\d*[wd]?", "0x\\w+")):
+            for lock in ("", "lock ")[: 1 if name == "bt" else 2]:
+                form = rf"{lock}{name} {size} ptr \[r15.*\], {number}"
+                assert any(re.fullmatch(form, one) for one in texts), form
+    for name, size in product(("inc", "dec", "not", "neg"), ("byte", *sizes)):
+        assert any(one.startswith(f"lock {name} {size} ptr") for one in texts), (name, size)
 
 
 def test_a_recording_tells_behind_which_piece_a_program_differs() -> None:

@@ -16,6 +16,7 @@ device may bring nearer; ``hlt`` lets time pass to the next event.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,16 @@ def check_link(left: Computer | None, right: Computer | None, delay_ps: int) -> 
             f"a link of {delay} ns is shorter than the lookahead, {machines.lookahead_ps / 1000:g} "
             f"ns: make Machines(lookahead_ns={delay})"
         )
+
+
+@contextmanager
+def names_the_place(runs: Computer | Machines) -> Iterator[None]:
+    """Adds a note to Ctrl-C: where each core was, as in a loop without end."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(runs.where())
+        raise
 
 
 def checked_limits(instructions: int, until: int) -> tuple[int, int]:
@@ -191,7 +202,7 @@ class Computer:
 
     @property
     def memory(self) -> PhysicalMemory:
-        """The physical address space."""
+        """The physical address space; ``print`` shows its table of ranges."""
         return self._memory
 
     def map(
@@ -436,14 +447,15 @@ class Computer:
 
         Without a limit a program with an endless loop, and a timer that never stops, run for ever:
         ``run(instructions=1_000_000)`` or ``run(until=computer.now + 10**9)`` (a millisecond) end,
-        and ``where`` then says which instruction is next.
+        and ``where`` then says which instruction is next. Ctrl-C ends a run, too: its
+        ``KeyboardInterrupt`` has a note with the same, and a further run goes on there.
         A fault without a handler raises ``ProcessorError`` with its address and instruction. A
         computer of ``Machines`` runs with the others.
         """
         if self.machines is not None:
             return self.machines.run(instructions=instructions, until=until)
         left, until = checked_limits(instructions, until)
-        with self._agenda.run_by(self.name):
+        with self._agenda.run_by(self.name), names_the_place(self):
             return self._run(left, until)
 
     def _run(self, left: int, until: int) -> Stop:

@@ -18,6 +18,7 @@ from verbena.host.caches import Caches, check_range
 from verbena.host.costs import Ledger
 from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
+from verbena.host.other_instructions import not_of_subset, other_instruction
 from verbena.host.undelivered import why_undelivered
 from verbena.host.unfetched import jump_to, why_unfetched
 
@@ -133,6 +134,12 @@ class Registers:
             raise AttributeError(
                 f"{name!r} is no register that can be set from outside{_whole_register(name)}"
             )
+
+    def __repr__(self) -> str:
+        state: CoreState = object.__getattribute__(self, "_state")
+        values = {**self.all(), "rip": state.rip}
+        cells = [f"{name:<5} {value:#018x}" for name, value in values.items()]
+        return "\n".join("  ".join(cells[at : at + 3]) for at in range(0, len(cells), 3))
 
     def all(self) -> dict[str, int]:
         """All general registers and the flags."""
@@ -365,11 +372,11 @@ class Core:
 
     def text(self, address: int) -> str:
         """The instruction at a linear address: its line of assembly if known, else what the
-        disassembler says, or the bytes that are none of the subset."""
+        disassembler says, or the name and the bytes of one that the subset lacks."""
         if _address(address) in self._lines:
             return self._lines[address]
         data = self._bytes(address)
-        return instruction_text(data, address) or data.hex(" ")
+        return instruction_text(data, address) or str(other_instruction(data) or data.hex(" "))
 
     def disassemble(self, address: int, count: int = 10) -> list[DisassembledLine]:
         """Up to ``count`` instructions of memory from a linear address on, as text.
@@ -447,7 +454,7 @@ class Core:
         elif vector == _INVALID_OPCODE and self._has_no_calls(at):
             detail = f": {_NO_SYSTEM_CALLS}"
         elif vector == _INVALID_OPCODE:
-            detail = ": the instruction is not one of the subset"
+            detail = f": {not_of_subset(self._bytes(at))}"
         elif vector == _PROTECTION and self.text(at).startswith(_OF_MSRS):
             detail = f": {model_specific(self.registers)}"
         elif vector == _PROTECTION and self.text(at).startswith(_RETURNS):

@@ -17,7 +17,7 @@ from typing import Any
 
 from verbena._arguments import checked_class
 from verbena.host.clock import NEVER, Agenda
-from verbena.host.computer import Computer, checked_limits, halted
+from verbena.host.computer import Computer, checked_limits, halted, names_the_place
 from verbena.host.core import Core, Stop
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.timeline import Timeline
@@ -62,7 +62,8 @@ class Machines:
         ``instructions`` are those of one core, ``until`` is in ps.
         """
         instructions, until = checked_limits(instructions, until)
-        with self.clock.run_by(", ".join(one.name for one in self.computers)):
+        names = ", ".join(one.name for one in self.computers)
+        with self.clock.run_by(names), names_the_place(self):
             return self._run_all(instructions, until)
 
     def _run_all(self, instructions: int, until: int) -> Stop:

@@ -18,12 +18,34 @@ __all__ = ["MemoryController"]
 _SPACE = 1 << 52  # bytes that a physical address names
 
 
+class AddressSpace(PhysicalMemory):
+    """The physical address space, which prints as its table of ranges: where, how long, what."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__()
+        self._ranges = ranges
+
+    def __repr__(self) -> str:
+        rows = [
+            (f"{one.base:#x}", f"{one.end - 1:#x}", f"{one.end - one.base:,}",
+             type(one.device).__name__)
+            for one in sorted(self._ranges, key=lambda one: one.base)
+        ]  # fmt: skip
+        if not rows:
+            return "no range is mapped"
+        first, last, size = (max(len(row[column]) for row in rows) for column in range(3))
+        return "\n".join(
+            f"{row[0]:>{first}} to {row[1]:>{last}}  {row[2]:>{size}} bytes  {row[3]}"
+            for row in rows
+        )
+
+
 class MemoryController:
     """Ranges of any base and size, of memory and of devices, in one physical address space."""
 
     def __init__(self) -> None:
-        self.memory = PhysicalMemory()
         self._ranges: list[Range] = []
+        self.memory: PhysicalMemory = AddressSpace(self._ranges)
 
     @property
     def table(self) -> list[Range]:

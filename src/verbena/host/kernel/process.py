@@ -22,15 +22,14 @@ from verbena.host.kernel.kernel_tables import KernelTables
 from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, USER_BASE, USER_SPAN
 from verbena.host.kernel.numbers import CALLS
 from verbena.host.kernel.page_tables import AddressSpace
+from verbena.host.other_instructions import not_of_subset, other_instruction
 
 _BREAKPOINT, _PROTECTION, _PAGE_FAULT = 3, 13, 14
 _HLT = b"\xf4"
 _INT3 = (b"\xcc", b"\xcd\x03")  # INT3, and INT 3 of two bytes
 _WROTE, _FETCHED = 2, 16  # of a page fault's error code (SDM volume 3, 4.7)
-_ADVICE = {
-    0: "it divided by 0, or the quotient is too large",
-    6: "the instruction is not one of the subset",
-}
+_DIVIDE, _INVALID_OPCODE = 0, 6
+_QUOTIENT = "it divided by 0, or the quotient is too large"
 # What ring 3 may not do (SDM volume 3, 5.9), as the disassembler says it.
 _PRIVILEGED = re.compile(
     r"(cli|sti|in|ins[bwd]|out|outs[bwd]|rdmsr|wrmsr|lidt|lgdt|lldt|ltr|invlpg|swapgs|sysretq?|"
@@ -165,7 +164,9 @@ class Process:
         if line := self.line(address):
             return line
         data = self._bytes_at(address, 15)
-        return instruction_text(data, address) or data[:4].hex(" ") or "no memory"
+        if text := instruction_text(data, address):
+            return text
+        return str(other_instruction(data) or data[:4].hex(" ") or "no memory")
 
     def _bytes_at(self, address: int, most: int) -> bytes:
         """What is there: of the program's text, once the memory has become another process's."""
@@ -247,7 +248,9 @@ class Process:
             return f"{text}: only the kernel may halt, and a process ends by SYS_EXIT"
         if vector == _PROTECTION:
             return f"{text}: {self._protection(at)}"
-        return f"{text}: {_ADVICE[vector]}" if vector in _ADVICE else text
+        if vector == _INVALID_OPCODE:
+            return f"{text}: {not_of_subset(self._bytes_at(at, 15))}"
+        return f"{text}: {_QUOTIENT}" if vector == _DIVIDE else text
 
     def _fault(self) -> tuple[int, int]:
         """The vector of the exception that has ended it, and the instruction's address.
