@@ -15,6 +15,7 @@ demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
     qperf infiniband-diags rdmacm-utils libfabric-bin gdb valgrind
     clang libclang-rt-dev # builds Verbena, and programs with its sanitizers
+    nasm                  # its programs run on the processor of verbena.host
     zsh fish              # shells of verbena env
     chromium chromium-driver # these look at the documentation's pages
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
@@ -31,7 +32,7 @@ declare -A evidence=(
     [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod
     [qperf]=qperf [infiniband-diags]=ibstatus [rdmacm-utils]=rping [gdb]=gdb [valgrind]=valgrind
     [chromium]=chromium [chromium-driver]=chromedriver
-    [clang]=clang [libclang-rt-dev]=clang [zsh]=zsh [fish]=fish
+    [clang]=clang [libclang-rt-dev]=clang [nasm]=nasm [zsh]=zsh [fish]=fish
     [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [mpich]=mpiexec.mpich [libmpich-dev]=mpicc.mpich
     [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
