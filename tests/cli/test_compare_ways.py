@@ -49,8 +49,9 @@ def test_a_way_alone_is_one_row_of_the_table(way: str) -> None:
 # each; the completion of 64 with 24. The responder's: a read of 24 for each 512, and the data in
 # completions of up to 256 with 20 each.
 @pytest.mark.parametrize(
-    ("size", "writes", "reads"), [(64, 1, 1), (256, 1, 1), (512, 2, 1), (4096, 16, 8), (8192, 32, 16)]
-)  # fmt: skip
+    ("size", "writes", "reads"),
+    [(64, 1, 1), (256, 1, 1), (512, 2, 1), (4096, 16, 8), (8192, 32, 16)],
+)
 def test_a_read_crosses_the_buses_as_the_formulas_say(size: int, writes: int, reads: int) -> None:
     (row,) = compare_ways(size, ["read"])
     here, there = row.here, row.there
