@@ -21,12 +21,18 @@ from verbena.measure.processes import (
 )
 
 TIMEOUT = 180.0
-_OF_COMPUTERS = ("instructions", "accesses", "cable")  # functions of host_scripts
+# The modules of functions that are not in fabric_scripts.
+_MODULES = {
+    "instructions": "host_scripts",
+    "accesses": "host_scripts",
+    "cable": "host_scripts",
+    "inside": "inside_scripts",
+}
 
 
 @dataclass(frozen=True)
 class FabricRun:
-    """A value that a function of fabric_scripts or host_scripts returns.
+    """A value that a function of fabric_scripts, host_scripts or inside_scripts returns.
 
     ``arguments`` are (name, value) pairs.
 
@@ -56,8 +62,8 @@ _LEFT: dict[tuple[str, tuple[tuple[str, Any], ...]], dict[str, float]] = {}
 
 
 def run(script: str, cores: Cores, **arguments: Any) -> dict[str, float]:
-    """The values of a function of fabric_scripts or host_scripts. Raises MeasureError."""
-    module = "benchmarks.host_scripts" if script in _OF_COMPUTERS else "benchmarks.fabric_scripts"
+    """The values of a function of one of those modules. Raises MeasureError."""
+    module = f"benchmarks.{_MODULES.get(script, 'fabric_scripts')}"
     words = [sys.executable, "-m", module, script, json.dumps(arguments)]
     said = run_alone(Program(words, python_environment()), cores.first, TIMEOUT)
     try:

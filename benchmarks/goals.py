@@ -18,7 +18,7 @@ from benchmarks.goal import Better, Goal, Section
 from benchmarks.iperf import Iperf
 from benchmarks.python_cases import OpenDevice, Wakeup, Walk
 from benchmarks.python_goals import calls, collectives, dask, disks
-from benchmarks.simulation_goals import computers, fabric, manage
+from benchmarks.simulation_goals import computers, fabric, insides, manage
 from benchmarks.ucx import Ucx
 from verbena.measure import tcp
 from verbena.measure.case import KIB, MIB, Memory, Unit, size_text
@@ -58,6 +58,7 @@ def all_goals() -> list[Goal]:
         packets,
         waiting,
         fabric,
+        insides,
         computers,
         manage,
         connections,

@@ -65,6 +65,27 @@ def fabric() -> Iterator[Goal]:
     yield Goal(section, title, ours, None, 0.15, Better.LOWER, True)
 
 
+def insides() -> Iterator[Goal]:
+    """An inside at each host costs a simulation at most three times the processor time."""
+    names = {
+        "whole": "flows of 1 MiB",
+        "sends": "SENDs of 4 KiB",
+        "writes": "WRITEs of 64 B, one at a time",
+        "reads": "READs of 4 KiB",
+    }
+    for traffic, recorded in ((name, recorded) for recorded in (False, True) for name in names):
+        arguments = (("traffic", traffic), ("recorded", recorded))
+
+        def of(value: str, given: tuple[tuple[str, Any], ...] = arguments) -> FabricRun:
+            label = f"{value} an inside"
+            return FabricRun("inside", value, label, Unit.MICROSECONDS, given, (), 1e6)
+
+        slices = ", slices recorded" if recorded else ""
+        title = f"hosts with an inside, a packet's processor time: {names[traffic]}{slices}"
+        quick = traffic == "reads"
+        yield Goal(Section.FABRIC, title, of("with"), of("without"), 3.0, Better.LOWER, quick)
+
+
 def computers() -> Iterator[Goal]:
     """The inside of a computer, and 256 stations on 1,000 m of cable at 10 Mb/s."""
     section = Section.COMPUTERS

@@ -5,12 +5,13 @@ from random import Random
 
 from verbena.host import Computer, EthernetAdapter, Pcie, Ram
 from verbena.host.nic import ENABLE, RX_RING, RX_SIZE, RX_TAIL, TIME
+from verbena.host.used_costs import costs_of
 
 RING, BUFFERS, ADAPTER = 0x10000, 0x20000, 0x10000000
 
 
-def interrupts_a_second(packets_a_us: float, time_us: int) -> float:
-    computer, adapter = Computer(), EthernetAdapter()
+def interrupts_a_second(computer: Computer, packets_a_us: float, time_us: int) -> float:
+    adapter = EthernetAdapter()
     computer.map(Ram(1 << 20), 0)
     computer.map(adapter, ADAPTER, pcie=Pcie())
     for number in range(64):
@@ -32,7 +33,12 @@ def interrupts_a_second(packets_a_us: float, time_us: int) -> float:
     return adapter.interrupts / at * 1e12
 
 
+computers = []
 print("packets a us   no timer      8 us     50 us   interrupts a second")
 for rate in (0.1, 1.0):
-    row = [interrupts_a_second(rate, time) for time in (0, 8, 50)]
+    new = [Computer() for _ in range(3)]
+    times = zip(new, (0, 8, 50), strict=True)
+    row = [interrupts_a_second(computer, rate, time) for computer, time in times]
     print(f"{rate:12}" + "".join(f"{one:10,.0f}" for one in row))
+    computers += new
+print(f"\nCosts that were used\n{costs_of(*computers).text(width=100)}")

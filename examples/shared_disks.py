@@ -11,6 +11,7 @@ import random
 from itertools import accumulate
 
 from verbena.host.comparison import compare_ways
+from verbena.host.comparison.tables import rows_costs
 
 SIZE, COMPUTERS, BURSTS, BURST = 8192, 8, 2000, 8
 PAUSE_US = 400.0  # between two bursts of a computer, on the average
@@ -42,7 +43,9 @@ def study(disks: int, busy_us: float, more_us: float, own: bool) -> str:
 
 
 if __name__ == "__main__":
-    local, remote = (row.latency_ps / 1e6 for row in compare_ways(SIZE, ["dma", "remote-disk"]))
+    rows = compare_ways(SIZE, ["dma", "remote-disk"])
+    local, remote = (row.latency_ps / 1e6 for row in rows)
     print(f"{COMPUTERS} disks of their own:", study(COMPUTERS, local, 0.0, own=True))
     for disks in (8, 4, 3, 2):
         print(f"{disks} shared disks:      ", study(disks, local, remote - local, own=False))
+    print(f"\nCosts that both reads used\n{rows_costs(rows).text(width=100)}")

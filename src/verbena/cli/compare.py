@@ -20,7 +20,7 @@ from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
 from verbena.host.comparison import WAYS, Recording, Row, Setup, compare_ways
 from verbena.host.comparison.pictures import bars, sweep
-from verbena.host.comparison.tables import cost_table, row_data, speed_table, work_table
+from verbena.host.comparison.tables import cost_table, row_data, rows_costs, speed_table, work_table
 from verbena.sim.units import bytes_of, size_text
 
 _MOST_SIZES = 24
@@ -87,6 +87,10 @@ def parser() -> argparse.ArgumentParser:
             f"--{way.option}", dest="ways", action="append_const", const=way.option, help=way.says
         )
     made.add_argument("--json", action="store_true", help="print JSON: times in ps, sizes in bytes")
+    made.add_argument(
+        "--costs", action="store_true",
+        help="with --json: an object of `rows` and `costs`, which are those that the rows used",
+    )  # fmt: skip
     made.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a picture")
     made.add_argument(
         "--timeline", type=Path, metavar="FILE.json",
@@ -117,6 +121,8 @@ def main(arguments: list[str]) -> int:
     options = made.parse_args(arguments)
     if options.plot is not None and options.plot.suffix != ".svg":
         made.error(f"--plot {options.plot}: the picture is an SVG, so its name ends in .svg")
+    if options.costs and not options.json:
+        made.error("--costs is of --json: the text has the costs that were used at its end")
     if options.timeline is not None and options.sizes:
         made.error("--timeline is of one size: give --size")
     recording = None if options.timeline is None else Recording()
@@ -133,11 +139,7 @@ def main(arguments: list[str]) -> int:
     except HostError as error:
         print(f"verbena compare: {error}", file=sys.stderr)
         return 1
-    print(
-        json.dumps([row_data(row) for row in rows], indent=2)
-        if options.json
-        else report(rows, setup_of(options))
-    )
+    print(json_text(rows, options) if options.json else report(rows, setup_of(options)))
     if options.plot is not None:
         try:
             options.plot.write_text(sweep(rows) if options.sizes else bars(rows))
@@ -170,6 +172,15 @@ def said_if_long(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def json_text(rows: list[Row], options: argparse.Namespace) -> str:
+    """The rows, or with --costs an object of them and the costs that they used."""
+    found = [row_data(row) for row in rows]
+    if not options.costs:
+        return json.dumps(found, indent=2)
+    costs = rows_costs(rows, setup_of(options)).data
+    return json.dumps({"rows": found, "costs": costs}, indent=2)
 
 
 def setup_of(options: argparse.Namespace) -> Setup:

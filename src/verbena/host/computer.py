@@ -42,6 +42,7 @@ from verbena.host.timeline import Timeline
 if TYPE_CHECKING:
     from verbena.host.local_apics import LocalApics
     from verbena.host.machines import Machines
+    from verbena.host.used_costs import UsedCosts
 
 
 # A core gets fewer cycles than these beyond the next one, if the caller names no other number.
@@ -480,6 +481,13 @@ class Computer:
             left -= self.instructions - before
             if stop is Stop.MARK or left <= 0:
                 return stop
+
+    @property
+    def costs(self) -> UsedCosts:
+        """What its runs so far have used of the list of costs; ``print(computer.costs)``."""
+        from verbena.host.used_costs import costs_of
+
+        return costs_of(self)
 
     def where(self) -> str:
         """Where each core is, with its instruction: at a limit, what a loop without end does."""

@@ -16,6 +16,7 @@ from textwrap import wrap
 
 from verbena._arguments import checked_arguments
 from verbena.host.computer import Computer
+from verbena.host.core import Core
 from verbena.host.costs import DEFAULTS, ORDER, Cost
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
@@ -25,6 +26,8 @@ from verbena.host.hca.formats import CQE_BYTES
 from verbena.host.pcie import Pcie
 
 CODE, CHARGED, TIME, FREE = "machine code", "charged", "time", "takes no time"
+INSTRUCTIONS, TIMES, TRANSACTIONS, BYTES = "instructions", "times", "transactions", "B"
+WALKS, COMMANDS = "walks", "commands"
 _LEAST_WIDTH = 80
 HEAD = ["cost", "how", "each", "for each; source"]
 
@@ -83,13 +86,19 @@ def cost_list_text(costs: Iterable[ListedCost], width: int | None = None) -> str
     """
     if width is not None and width < _LEAST_WIDTH:
         raise HostError(f"lines of the list of costs have {_LEAST_WIDTH} places at least")
-    rows = [HEAD, *(one.cells for one in costs)]
-    widths = [max(len(row[place]) for row in rows) for place in range(3)]
-    begin = sum(widths) + 6
+    return table_text([HEAD, *(one.cells for one in costs)], width)
+
+
+def table_text(rows: list[list[str]], width: int | None = None) -> str:
+    """Rows of cells as lines; the last cell of each goes on below what ``width`` has no place
+    for."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+    begin = sum(widths) + 2 * len(widths)
     lines = []
     for row in rows:
         cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=False)]
-        last = [row[3]] if width is None else wrap(row[3], width - begin, break_on_hyphens=False)
+        room = None if width is None else width - begin
+        last = [row[-1]] if room is None else wrap(row[-1], room, break_on_hyphens=False)
         lines.append("  ".join([*cells, last[0]]))
         lines += [" " * begin + each for each in last[1:]]
     return "\n".join(lines)
@@ -172,29 +181,49 @@ def disk_cost(latency_ps: float) -> ListedCost:
 def used_costs(*computers: Computer) -> list[ListedCost]:
     """The rows that computers have used so far, with the values that they had.
 
-    A cost that a caller has named is a row, too, which says so.
+    A cost that a caller has named is a row, too, which says so. ``used_costs.py`` has how often.
     """
     found: dict[str, ListedCost] = {}
-    if any(one.instructions for one in computers):
-        found["program"] = listed_cost("program")
-    for core in (core for one in computers for core in one.cores):
-        for name, cycles in core.ledger.cycles.items():
-            known = {one.name: one for one in core.ledger.costs.all()}
-            if name not in known:
-                each = cycles / (core.ledger.times[name] or 1)
-                found[name] = ListedCost(
-                    name, CHARGED, each, "cycles", "charge", "a name of the caller's"
-                )
-            else:
-                found[name] = _as_charged(known[name], cycles, core.ledger.times[name])
-    if "verbs_post" not in found and any(
+    for use in uses_of(*computers):
+        found.setdefault(use.cost.name, use.cost)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Use:
+    """A row, and how often one part of a computer has used it. ``counted`` says in what; None: it
+    is not counted. With 0 it was there and was not used."""
+
+    cost: ListedCost
+    count: float | None
+    counted: str
+
+
+def uses_of(*computers: Computer) -> Iterator[Use]:
+    """What each part of computers has used so far: cores, links, IOMMUs, disks."""
+    if instructions := sum(one.instructions for one in computers):
+        yield Use(listed_cost("program"), instructions, INSTRUCTIONS)
+    charged = [use for one in computers for core in one.cores for use in _charged_to(core)]
+    yield from charged
+    if all(use.cost.name != "verbs_post" for use in charged) and any(
         isinstance(device, Hca) for one in computers for device in one.devices
     ):
-        found["python_driver"] = listed_cost("python_driver")
+        yield Use(listed_cost("python_driver"), None, TIMES)
     for one in computers:
-        for row in _times_of(one):
-            found.setdefault(row.name, row)
-    return list(found.values())
+        yield from _times_of(one)
+
+
+def _charged_to(core: Core) -> Iterator[Use]:
+    ledger = core.ledger
+    known = {one.name: one for one in ledger.costs.all()}
+    for name, cycles in ledger.cycles.items():
+        times = ledger.times[name]
+        if name in known:
+            row = _as_charged(known[name], cycles, times)
+        else:
+            source = "a name of the caller's"
+            row = ListedCost(name, CHARGED, cycles / (times or 1), "cycles", "charge", source)
+        yield Use(row, times, TIMES)
 
 
 def _as_charged(cost: Cost, cycles: float, times: float) -> ListedCost:
@@ -205,11 +234,23 @@ def _as_charged(cost: Cost, cycles: float, times: float) -> ListedCost:
     return row
 
 
-def _times_of(computer: Computer) -> Iterator[ListedCost]:
+def _times_of(computer: Computer) -> Iterator[Use]:
     for device in computer.devices:
+        crossed = None  # whether anything has gone over its link; unknown without one
         if device.slot is not None:
-            yield from link_costs(device.slot.link)
+            ways = device.slot.up, device.slot.down
+            crossed = sum(way.transactions for way in ways)
+            yield from link_uses(device.slot.link, crossed, sum(way.bytes for way in ways))
+        uncounted = 0 if crossed == 0 else None
         if device.iommu is not None:
-            yield replace(listed_cost("iommu_miss"), each=device.iommu.miss_ps / 1000)
+            row = replace(listed_cost("iommu_miss"), each=device.iommu.miss_ps / 1000)
+            yield Use(row, uncounted, WALKS)
         if isinstance(device, Disk):
-            yield disk_cost(device.latency_ps)
+            yield Use(disk_cost(device.latency_ps), uncounted, COMMANDS)
+
+
+def link_uses(link: Pcie, transactions: float, size: float) -> Iterator[Use]:
+    """The rows of a link over which so many transactions of ``size`` bytes in all have gone."""
+    round_trip, rate = link_costs(link)
+    yield Use(round_trip, transactions, TRANSACTIONS)
+    yield Use(rate, size, BYTES)

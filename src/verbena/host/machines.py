@@ -13,7 +13,7 @@ that of running all instructions in order of time. Equal times go by the order o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verbena._arguments import checked_class
 from verbena.host.clock import NEVER, Agenda
@@ -21,6 +21,9 @@ from verbena.host.computer import Computer, checked_limits, halted, names_the_pl
 from verbena.host.core import Core, Stop
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.timeline import Timeline
+
+if TYPE_CHECKING:
+    from verbena.host.used_costs import UsedCosts
 
 
 @checked_class(HostTypeError)
@@ -51,6 +54,13 @@ class Machines:
     def now(self) -> int:
         """The time of the latest computer, in ps."""
         return max((one.now for one in self.computers), default=self.clock.now)
+
+    @property
+    def costs(self) -> UsedCosts:
+        """What the runs of all computers so far have used of the list of costs."""
+        from verbena.host.used_costs import costs_of
+
+        return costs_of(*self.computers)
 
     def where(self) -> str:
         """Where each core of each computer is, with its instruction."""

@@ -20,6 +20,7 @@ from verbena.sim.charge import charge
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated, ProgramEnded, WorldEnded
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
+from verbena.sim.used_costs import world_costs
 
 if TYPE_CHECKING:
     from verbena.sim.document import ScenarioError
@@ -66,6 +67,7 @@ __all__ = [
     "run",
     "run_processes",
     "sweep",
+    "world_costs",
 ]
 
 _LATER = {

@@ -9,10 +9,10 @@ cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, field
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from verbena.host.errors import HostError
 from verbena.host.pcie import Pcie
 from verbena.sim.kernel_settings import KERNEL, KernelSettings, printed_kernel
 from verbena.sim.settings import SIZE, TIME, Settings
+
+if TYPE_CHECKING:
+    from verbena.host.cost_list import Use
+    from verbena.host.used_costs import UsedCosts
 
 __all__ = [
     "COSTS", "NO_FLOW", "SOURCES", "TLPS", "CpuSettings", "HcaSettings", "Inside", "InsideCounters",
@@ -467,6 +471,19 @@ class Inside:
         follows from, so slices of a link may overlap. The world is not running.
         """
         return self._slices()
+
+    def uses(self) -> Iterator[Use]:
+        """Return what it has used of the list of costs, one use after the other."""
+        from verbena.sim.used_costs import uses_of_inside
+
+        return uses_of_inside(self.settings, self._own, self.counters())
+
+    def used_costs(self) -> UsedCosts:
+        """Return what it has used until now of the list of costs, with how often and the sources.
+        The world is not running."""
+        from verbena.host.used_costs import summed
+
+        return summed(self.uses())
 
     def printed_costs(self) -> str:
         """Return the costs that are used as lines, each with its source, and those of programs."""

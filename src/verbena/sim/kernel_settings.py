@@ -14,7 +14,7 @@ from msgspec import Meta
 from verbena.host.costs import DEFAULTS
 from verbena.sim.settings import Settings
 
-__all__ = ["KERNEL", "KernelSettings", "printed_kernel"]
+__all__ = ["KERNEL", "KernelSettings", "kernel_source", "printed_kernel"]
 
 KERNEL = (
     "copy_l3", "copy_memory", "segment_out", "segment_in", "gro_frame", "frame_in", "page", "ack",
@@ -51,6 +51,11 @@ class KernelSettings(Settings):
     softirq_packet: _Cycles = 2000
     registration: _Cycles = 3000
     registration_page: _Cycles = 2000
+
+
+def kernel_source(name: str) -> str:
+    """Return what a cost of the kernel is for, and the source of its default: "PER; SOURCE"."""
+    return _SOURCES[name]
 
 
 def printed_kernel(given: KernelSettings, used: Any) -> list[str]:

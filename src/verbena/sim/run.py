@@ -25,6 +25,7 @@ from .loop import PS, Loop
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
+    from verbena.host.used_costs import UsedCosts
     from verbena.internet import Internet
 
     from .managed import ManagedWorld
@@ -57,6 +58,15 @@ class Result:
     def now(self) -> float:
         """The virtual time in seconds at the end of the run."""
         return self.hosts.attachments.now / PS
+
+    @property
+    def costs(self) -> UsedCosts:
+        """What the insides of the hosts have used of the list of costs; ``print(result.costs)``."""
+        from verbena.host.used_costs import UsedCosts
+
+        from .used_costs import world_costs
+
+        return world_costs(self.world) if isinstance(self.world, World) else UsedCosts()
 
 
 def run(

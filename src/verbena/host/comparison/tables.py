@@ -6,13 +6,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from verbena.host.comparison.rows import Crossing, Row, Side
 from verbena.host.comparison.settings import Setup
 from verbena.host.comparison.ways import WAYS
-from verbena.host.cost_list import HEAD, disk_cost, link_costs, listed_cost
+from verbena.host.cost_list import (
+    COMMANDS,
+    HEAD,
+    INSTRUCTIONS,
+    TIMES,
+    Use,
+    disk_cost,
+    link_uses,
+    listed_cost,
+)
+from verbena.host.used_costs import UsedCosts, summed
 
 
 def time_cell(ps: float) -> str:
@@ -70,14 +81,33 @@ def cost_table(rows: Sequence[Row], setup: Setup | None = None) -> list[list[str
 
     ``setup`` is that of the rows. HostError for a charged name that the list does not have.
     """
-    of = Setup() if setup is None else setup
+    return [HEAD, *(use.cost.cells for use in _uses(rows, Setup() if setup is None else setup))]
+
+
+def rows_costs(rows: Sequence[Row], setup: Setup | None = None) -> UsedCosts:
+    """The same with how often. ``setup`` is that of the rows; HostError as ``cost_table``."""
+    return summed(_uses(rows, Setup() if setup is None else setup))
+
+
+def _uses(rows: Sequence[Row], of: Setup) -> list[Use]:
     sides = [side for row in rows for side in row.sides.values()]
-    used = [listed_cost(name) for name in sorted({name for side in sides for name in side.charged})]
-    if any(side.instructions for side in sides):
-        used.insert(0, listed_cost("disk_driver"))
-    if any("the disk's medium" in row.demands or row.there is None for row in rows):
-        used.append(disk_cost(of.disk_us * 1e6))
-    return [HEAD, *(one.cells for one in (*used, *link_costs(of.pcie)))]
+    cycles = Counter[str]()
+    for side in sides:
+        cycles.update(side.charged)
+    used = [_charged_use(name, cycles[name]) for name in sorted(cycles)]
+    if instructions := sum(side.instructions for side in sides):
+        used.insert(0, Use(listed_cost("disk_driver"), instructions, INSTRUCTIONS))
+    media = [row for row in rows if "the disk's medium" in row.demands or row.there is None]
+    if media:
+        used.append(Use(disk_cost(of.disk_us * 1e6), len(media), COMMANDS))
+    crossings = [one for side in sides for one in (side.to_device, side.to_memory)]
+    transactions = sum(one.transactions for one in crossings)
+    return [*used, *link_uses(of.pcie, transactions, sum(one.bytes for one in crossings))]
+
+
+def _charged_use(name: str, cycles: int) -> Use:
+    cost = listed_cost(name)
+    return Use(cost, round(cycles / cost.each) if cost.each else None, TIMES)
 
 
 def row_data(row: Row) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from verbena.host.kernel.process import Process
 from verbena.host.machines import Machines
 from verbena.host.nic import EthernetAdapter
 from verbena.host.pcie import Pcie
+from verbena.host.used_costs import UsedCost, UsedCosts
 
 TIMER, KEYBOARD, DISPLAY = 0x1000_0000, 0x1000_1000, 0x1000_2000  # where the devices are
 MOUSE = 0x1000_4000
@@ -122,6 +123,19 @@ class System:
         """The rows of ``verbena.host.cost_list`` that the runs so far have used: the kernel and
         programs as machine code, and what cores were charged beside it."""
         return [listed_cost("kernel"), *used_costs(self.computer)]
+
+    @property
+    def costs(self) -> UsedCosts:
+        """The same with how often, or how many cycles: those of the program are all processes' in
+        ring 3, those of the kernel the other busy ones that were not charged."""
+        computer, used = self.computer, self.computer.costs
+        busy = sum(core.state.cycles for core in computer.cores)
+        busy -= round(computer.counters.idle_ps / computer.cycle_ps)
+        user = sum(one.cycles.user for one in self.kernel.processes)
+        charged = sum(core.ledger.total for core in computer.cores)
+        kernel = UsedCost(listed_cost("kernel"), max(0, busy - user - charged), "cycles")
+        program = UsedCost(listed_cost("program"), user, "cycles")
+        return UsedCosts([kernel, program, *(one for one in used if one.name != "program")])
 
 
 @checked_arguments(HostTypeError)
