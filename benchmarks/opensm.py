@@ -135,5 +135,5 @@ def tools() -> dict[str, str]:
             libraries = [str(folder) for folder in (root / "usr/lib").glob("*-linux-gnu")]
             return found if root == Path("/") else found | {"LD_LIBRARY_PATH": ":".join(libraries)}
     raise SkipError(
-        "opensm and ibsim are missing: pytest tests/fabrics/test_opensm.py fetches them"
+        "opensm and ibsim are missing; pytest tests/fabrics/test_opensm.py fetches them"
     )
