@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which stations begin next. Those that back off, or have the next frame at once, are in buckets of
- * about a slot, a ring of them, which is quicker than a heap: with 256 stations that always have a
- * frame, one of 1,518 bytes takes 2.0 us in place of 2.4. Sources at random are in a heap, since
- * most of their times are beyond the ring. `near` has those whose time has come, with the time at
- * which each begins: its own, or the end of the gap after the last episode. A station that defers
- * begins then without looking again, as 802.3 has it (4.2.3.2.2), so all that defer collide.
+ * about a slot, a ring of them, which is quicker than a heap (by a sixth with 256 stations that
+ * always have a frame of 1,518 bytes). Sources at random are in a heap, since most of their times
+ * are beyond the ring. `near` has those whose time has come, with the time at which each begins:
+ * its own, or the end of the gap after the last episode. A station that defers begins then without
+ * looking again, as 802.3 has it (4.2.3.2.2), so all that defer collide.
  */
 #include "cable/state.h"
 

@@ -123,11 +123,11 @@ void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp);
 /* NULL: it is gone. */
 struct vb_nic_qp *vb_sim_nic_find(const struct vb_nic_table *table, uint32_t slot,
                                   uint32_t generation);
-/* The event VB_NIC_RATE or VB_NIC_DOORBELL of this connection. */
 /* Calls `pump` after that delay. */
 void vb_sim_nic_tell_after(struct vb_nic_qp *qp, uint64_t delay);
 /* The event VB_NIC_LEFT, after that delay. */
 void vb_sim_nic_left_after(struct vb_nic_qp *qp, uint64_t delay);
+/* The event VB_NIC_RATE or VB_NIC_DOORBELL of this connection. */
 void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event);
 
 /* Queues are rings, of which `last` is the last one; NULL: empty. Adds it, or removes it, if it is

@@ -13,7 +13,7 @@
  *   state of the ports, and gives the turn back.
  * * The world has the turn while time passes. For an event of the program's adapter it appends
  *   ARRIVING, ARRIVE, READY, EXPIRE, LEFT or PUMP to `in` and gives the turn to the HCA
- * (vb_sim_attachment.serve), which takes all of `in`; when it has the turn back it takes `out`.
+ *   (vb_sim_attachment.serve), which takes all of `in`; when it has the turn back it takes `out`.
  * * Turns nest. A question that lets time pass (STEP) contains such turns. A packet that the world
  *   takes may make a port ready at once, and the turn for that comes before the next message is
  *   taken. A turn for an event may contain questions, but no STEP. So each side takes a message off

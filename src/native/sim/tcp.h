@@ -76,9 +76,9 @@ void vb_sim_tcp_close(struct vb_sim *sim, struct vb_sim_connection *connection);
 void vb_sim_tcp_attend(struct vb_sim *sim, struct vb_sim_connection *connection);
 void vb_sim_tcp_send_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
                          const struct vb_tcp_ack *ack);
-/* Bytes of a TCP packet on the wire. */
 /* Bytes of a frame's headers, from Ethernet's to TCP's; of a parcel to IPv4's. */
 uint32_t vb_sim_tcp_headers(const struct vb_world_packet *packet);
+/* Bytes of a TCP packet on the wire. */
 uint32_t vb_sim_tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload);
 /* A host's connections are served from now on. -ENOMEM. */
 int vb_sim_tcp_open_host(struct vb_sim_host *host);
