@@ -201,22 +201,21 @@ static bool step_traced(struct vb_cpu *cpu)
 /*
  * One instruction where something else than the next one may have to be done. LIMIT: the run goes
  * on, unless `pause` is set. `first`: of a run that does not go on with one before, which may have
- * ended at a breakpoint here; it passes that.
+ * ended at a breakpoint here; it passes that, and not one to which an interrupt leads.
  */
 static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
 {
     bool held = cpu->shadow;
+    uint64_t rip = cpu->rip;
 
     if (cpu->code_marks != cpu->memory->code_marks)
         vb_cpu_follow_memory(cpu);
-    if (cpu->attention) {
-        if (!vb_cpu_take_interrupt(cpu))
-            return stop_of_fault(cpu);
-        if (!first && has_mark(cpu))
-            return VB_CPU_STOP_MARK;
-    }
+    if (cpu->attention && !vb_cpu_take_interrupt(cpu))
+        return stop_of_fault(cpu);
     if (cpu->halted)
         return VB_CPU_STOP_HALT;
+    if (cpu->attention && !(first && cpu->rip == rip) && has_mark(cpu))
+        return VB_CPU_STOP_MARK;
     if (!(cpu->flags & VB_CPU_TF ? step_traced(cpu) : step(cpu)))
         return stop_of_fault(cpu);
     if (held)
