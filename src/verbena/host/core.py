@@ -42,7 +42,6 @@ _OF_PORTS = ("in", "out")
 _OF_STACK = ("push", "pushfq", "call", "pop", "popfq", "ret")
 _RSP = 4
 _HLT = b"\xf4"
-_CAME_HERE = " came here"  # an interrupt of a device, before the instruction
 _PAGE_FAULT, _PROTECTION, _INVALID_OPCODE = 14, 13, 6
 MOST_CHARGED = 1 << 48
 _INTERRUPTS_ON = 1 << 9  # of RFLAGS
@@ -469,12 +468,12 @@ class Core:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         why = why_undelivered(self.state, self._find, vector, has_error=error is not None)
         past_end = self._ran_past_end(at)
-        event = self._event(vector)
-        if event.endswith(_CAME_HERE) and self._is_behind_hlt(at):
+        if self._is_of_device(vector) and self._is_behind_hlt(at):
             text = f": {text}" if at in self._lines else ""
             where = f"{self._who(self.number)}at {at:#x}, behind the hlt at {at - 1:#x}{text}"
             past_end = ""
-        return ProcessorError(f"{where}: {event}{detail}, and {why}{past_end}", at, vector, self)
+        event = f"{self._event(vector)}{detail}"
+        return ProcessorError(f"{where}: {event}, and {why}{past_end}", at, vector, self)
 
     def _why_refused(self, write: bool, size: int, address: int) -> str:
         """Why the bus has refused an access of the next instruction, or its fetch."""
@@ -524,8 +523,14 @@ class Core:
     def _event(self, vector: int) -> str:
         if vector in EXCEPTIONS:
             return EXCEPTIONS[vector]
-        is_software = self.text(self.state.rip).split(" ")[0] in ("int", "cd")
-        return f"software interrupt {vector}" if is_software else f"interrupt {vector}{_CAME_HERE}"
+        if self._is_of_device(vector):
+            return f"interrupt {vector} came here"
+        return f"software interrupt {vector}"
+
+    def _is_of_device(self, vector: int) -> bool:
+        """Whether it has come from outside, before the next instruction."""
+        name = self.text(self.state.rip).partition(" ")[0]
+        return vector not in EXCEPTIONS and name not in ("int", "cd")
 
     def _is_behind_hlt(self, at: int) -> bool:
         """Whether the instruction before an address is HLT, which an interrupt ends."""

@@ -18,7 +18,7 @@ __all__ = ["MemoryController"]
 _SPACE = 1 << 52  # bytes that a physical address names
 
 
-class AddressSpace(PhysicalMemory):
+class PhysicalAddresses(PhysicalMemory):
     """The physical address space, which prints as its table of ranges: where, how long, what."""
 
     def __init__(self, ranges: list[Range]) -> None:
@@ -45,7 +45,7 @@ class MemoryController:
 
     def __init__(self) -> None:
         self._ranges: list[Range] = []
-        self.memory: PhysicalMemory = AddressSpace(self._ranges)
+        self.memory: PhysicalMemory = PhysicalAddresses(self._ranges)
 
     @property
     def table(self) -> list[Range]:
